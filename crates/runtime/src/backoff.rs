@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weft_model::ExponentialDelay;
 
 /// Exponential back-off with jitter that resets after a quiet time.
 ///
@@ -10,8 +11,7 @@ use tokio::time::Instant;
 /// reset after two minutes without a failure.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    base: Duration,
-    limit: Duration,
+    delay: ExponentialDelay,
     reset_after: Duration,
     failures: u32,
     last_failure: Option<Instant>,
@@ -20,8 +20,7 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn for_watches() -> Self {
         Self {
-            base: Duration::from_millis(800),
-            limit: Duration::from_secs(30),
+            delay: ExponentialDelay::new(Duration::from_millis(800), Duration::from_secs(30)),
             reset_after: Duration::from_mins(2),
             failures: 0,
             last_failure: None,
@@ -38,12 +37,8 @@ impl Backoff {
             self.failures = 0;
         }
         self.last_failure = Some(now);
-        let delay = self
-            .base
-            .saturating_mul(1 << self.failures.min(16))
-            .min(self.limit);
-        self.failures += 1;
-        delay.mul_f64(1.0 + jitter)
+        self.failures = self.failures.saturating_add(1);
+        self.delay.after(self.failures).mul_f64(1.0 + jitter)
     }
 }
 

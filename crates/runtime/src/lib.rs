@@ -3,7 +3,7 @@
 //!
 //! In the order in which a user meets the concepts: a [`Cluster`] has a [`Cache`] that hands out
 //! [`Informer`]s; a [`Controller`] fills its [`Workqueue`] from informers and calls a
-//! [`Reconciler`] for each key.
+//! [`Reconciler`] for each key; a [`Machine`] gets the changes themselves.
 
 mod backoff;
 mod cache;
@@ -36,9 +36,9 @@ pub use cluster::{AlreadyJoined, Cluster, Clusters};
 pub use conditions::{Condition, ConditionError, set_condition};
 pub use controller::{
     Action, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
-    ControllerState, DegradedReason, Failure, Gate, GateState, KubeReconciler, NotWatched,
-    PendingReason, Reasons, ReconcileError, Reconciler, StopReport, TrackedApi, Trigger, Unit,
-    WatchId, WatchOptions, reconcile_with,
+    ControllerState, DegradedReason, Effects, Failure, Gate, GateState, KubeReconciler, Machine,
+    MachineBuilder, MachineScope, NotWatched, PendingReason, Reasons, ReconcileError, Reconciler,
+    StopReport, TrackedApi, Trigger, Unit, WatchId, WatchOptions, reconcile_with,
 };
 pub use events::{EventLevel, EventNote, EventRecorder};
 pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
@@ -61,6 +61,7 @@ pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, 
 pub use metrics::Metrics;
 pub use object::{Kinded, Object, Owner, Pairs, ResourceVersion};
 pub use predicate::Predicate;
+pub(crate) use queue::QueueStatistics;
 pub use queue::{
     AddOptions, Bucket, Capped, Exponential, FastSlow, Lease, MaxOf, Priority, QueueKey,
     RateLimiter, WithJitter, Workqueue, WorkqueueBuilder, WorkqueueMetrics,

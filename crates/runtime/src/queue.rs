@@ -6,5 +6,6 @@ mod schedule;
 mod workqueue;
 
 pub use limiter::{Bucket, Capped, Exponential, FastSlow, MaxOf, RateLimiter, WithJitter};
+pub(crate) use metrics::QueueStatistics;
 pub use metrics::WorkqueueMetrics;
 pub use workqueue::{AddOptions, Lease, Priority, QueueKey, Workqueue, WorkqueueBuilder};

@@ -40,56 +40,47 @@ pub(crate) fn measure(report: &mut Report) {
     // The library does not know of the provider that the program installs.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(cold_start(report));
+    let (few, many) = full_or_quick((500, 5_000), (5, 20));
+    let cost_of_few = runtime.block_on(async {
+        let cluster = Cluster::start(few).await;
+        settled(&cluster.client).await;
+        cluster.cost_of_heartbeat().await
+    });
+    runtime.block_on(cold_start(report, many, cost_of_few));
 }
 
-async fn cold_start(report: &mut Report) {
-    let nodes = full_or_quick(5_000, 20);
-    let directory = tempfile::tempdir().unwrap();
-    let kubeconfig = directory.path().join("kubeconfig");
-    let server = weft_apiserver::run(
-        RunConfig {
-            kubeconfig: Some(kubeconfig.clone()),
-            ..RunConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-        },
-        CancellationToken::new(),
-    );
-    let _server = AbortOnDropHandle::new(tokio::spawn(server));
-    let client = connect(&kubeconfig).await;
-    furnish(&client, nodes).await;
-
-    let mut command = Running::weft();
-    command.args(["controller", "--controllers=ipam", "--leader-elect=false"]);
-    command
-        .args(["--secure-port=0", "--kubeconfig"])
-        .arg(&kubeconfig);
-    let begun = Instant::now();
-    let controller = Running::start(&mut command);
-    let most = all_served(&client, nodes, &controller).await;
+async fn cold_start(report: &mut Report, nodes: usize, cost_of_few: f64) {
+    let cluster = Cluster::start(nodes).await;
     let name = format!("allocator, {nodes} nodes × {ADDRESSES} addresses");
     report.figure(
         &format!("{name}: cold start until all are served"),
         "s",
-        begun.elapsed().as_secs_f64(),
+        cluster.took.as_secs_f64(),
         unless_quick(Target::AtMost(60.0)),
     );
-    let settled = settled(&client).await;
-    // Hearts of nodes beat, which is nothing to the allocator.
-    let beats = nodes.min(500);
-    for node in 0..beats {
-        beat(&client, node).await;
-    }
+    let client = &cluster.client;
+    let before = settled(client).await;
+    let cost = cluster.cost_of_heartbeat().await;
     tokio::time::sleep(Duration::from_secs(full_or_quick(30, 1))).await;
-    let writes = version(&client).await - settled - u64::try_from(beats).unwrap();
+    let writes = version(client).await - before - u64::from(beats());
     report.figure(
         &format!("{name}: writes in half a minute of steady state"),
         "",
         f64::from(u32::try_from(writes).unwrap()),
         unless_quick(Target::AtMost(0.0)),
     );
+    report.comparison(
+        &format!(
+            "{name}: processor time for a heartbeat of a node; peer: with a tenth of the nodes"
+        ),
+        "µs",
+        cost,
+        cost_of_few,
+        unless_quick(Target::RatioAtMost(1.5)),
+    );
     for (when, megabytes) in [
-        ("at most", most),
-        ("settled", controller.anonymous_memory()),
+        ("at most", cluster.most_memory),
+        ("settled", cluster.controller.anonymous_memory()),
     ] {
         report.figure(
             &format!("{name}: RssAnon of weft controller, {when}"),
@@ -97,6 +88,70 @@ async fn cold_start(report: &mut Report) {
             megabytes,
             unless_quick(Target::AtMost(300.0)),
         );
+    }
+}
+
+/// Nodes that have their addresses, and the program that assigned them.
+struct Cluster {
+    client: Client,
+    nodes: usize,
+    controller: Running,
+    /// From the start of the program until all nodes were served.
+    took: Duration,
+    /// Largest RssAnon meanwhile, in megabytes.
+    most_memory: f64,
+    _server: AbortOnDropHandle<Result<(), weft_apiserver::RunError>>,
+    _directory: tempfile::TempDir,
+}
+
+/// Number of heartbeats to measure.
+fn beats() -> u32 {
+    full_or_quick(4_000, 20)
+}
+
+impl Cluster {
+    async fn start(nodes: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        let server = weft_apiserver::run(
+            RunConfig {
+                kubeconfig: Some(kubeconfig.clone()),
+                ..RunConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            },
+            CancellationToken::new(),
+        );
+        let server = AbortOnDropHandle::new(tokio::spawn(server));
+        let client = connect(&kubeconfig).await;
+        furnish(&client, nodes).await;
+        let mut command = Running::weft();
+        command.args(["controller", "--controllers=ipam", "--leader-elect=false"]);
+        command
+            .args(["--secure-port=0", "--kubeconfig"])
+            .arg(&kubeconfig);
+        let begun = Instant::now();
+        let controller = Running::start(&mut command);
+        let most_memory = all_served(&client, nodes, &controller).await;
+        Self {
+            client,
+            nodes,
+            controller,
+            took: begun.elapsed(),
+            most_memory,
+            _server: server,
+            _directory: directory,
+        }
+    }
+
+    /// Microseconds of processor time for one heartbeat, from decoding it to doing nothing.
+    async fn cost_of_heartbeat(&self) -> f64 {
+        let before = self.controller.processor_time();
+        for number in 0..beats() {
+            let node = usize::try_from(number).unwrap() % self.nodes;
+            beat(&self.client, node, number).await;
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let spent = self.controller.processor_time() - before;
+        spent.as_secs_f64() * 1e6 / f64::from(beats())
     }
 }
 
@@ -211,10 +266,10 @@ async fn settled(client: &Client) -> u64 {
     }
 }
 
-async fn beat(client: &Client, node: usize) {
+async fn beat(client: &Client, node: usize, number: u32) {
     let path = format!("/api/v1/nodes/{}/status", name_of(node));
     let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady",
-        "lastHeartbeatTime": "2026-01-01T00:00:00Z"});
+        "message": format!("beat {number}"), "lastHeartbeatTime": "2026-01-01T00:00:00Z"});
     let status = json!({"status": {"conditions": [ready]}});
     call(client, Method::PATCH, &path, &status).await.unwrap();
 }

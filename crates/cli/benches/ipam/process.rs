@@ -1,8 +1,11 @@
 //! Programs that run beside the measurement and end with it.
 
-use std::process::{Child, Command, Stdio};
+use std::{
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
-use weft_testkit::usage::anonymous_megabytes;
+use weft_testkit::usage::{Usage, anonymous_megabytes};
 
 pub(crate) struct Running(Child);
 
@@ -22,6 +25,11 @@ impl Running {
     /// Megabytes of memory that no file can give back.
     pub(crate) fn anonymous_memory(&self) -> f64 {
         anonymous_megabytes(self.0.id()).unwrap()
+    }
+
+    /// Processor time of all its threads so far.
+    pub(crate) fn processor_time(&self) -> Duration {
+        Usage::of(self.0.id()).unwrap().own
     }
 
     /// Without a chance to put anything in order.

@@ -8,13 +8,13 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use weft_apiserver::ApiServer;
 use weft_testkit::{
     bench::{Report, Target, is_quick},
-    usage::anonymous_megabytes,
+    usage::{Usage, anonymous_megabytes},
 };
 
 struct Running(Child);
@@ -29,52 +29,113 @@ impl Drop for Running {
 
 pub(crate) fn measure(report: &mut Report) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(many_nodes(report));
+    let (few, many) = if is_quick() { (5, 50) } else { (500, 5_000) };
+    let cost_of_few = runtime.block_on(async {
+        let cluster = Cluster::start(few).await;
+        cluster.cost_of_heartbeat().await
+    });
+    runtime.block_on(many_nodes(report, many, cost_of_few));
 }
 
-async fn many_nodes(report: &mut Report) {
-    let count = if is_quick() { 50 } else { 5_000 };
-    let server = ApiServer::builder().build();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    server.serve_http(listener);
-    let nodes: Api<Node> = Api::all(server.client());
-    for number in 0..count {
-        let node = node(number);
-        nodes.create(&PostParams::default(), &node).await.unwrap();
-    }
-    let child = Command::new(env!("CARGO_BIN_EXE_weft"))
-        .args(["routes", "--cloud-provider=memory", "--secure-port=0"])
-        .args(["--cluster-cidr=10.64.0.0/10", "--leader-elect=false"])
-        .arg(format!("--master=http://{address}"))
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let running = Running(child);
-    let begun = Instant::now();
-    let patience = Duration::from_secs(300);
-    while available(&nodes).await < count {
-        assert!(begun.elapsed() < patience, "not all nodes became available");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+async fn many_nodes(report: &mut Report, count: usize, cost_of_few: f64) {
+    let cluster = Cluster::start(count).await;
     report.figure(
         &format!("start until {count} nodes have routes and conditions"),
         "s",
-        begun.elapsed().as_secs_f64(),
+        cluster.took.as_secs_f64(),
         Target::None,
     );
     tokio::time::sleep(Duration::from_secs(if is_quick() { 1 } else { 20 })).await;
     report.figure(
         &format!("RssAnon of weft routes, {count} nodes in memory"),
         "MB",
-        anonymous_megabytes(running.0.id()).unwrap(),
+        anonymous_megabytes(cluster.running.0.id()).unwrap(),
         if is_quick() {
             Target::None
         } else {
             Target::AtMost(60.0)
         },
     );
+    report.comparison(
+        &format!("processor time of weft routes for a heartbeat of one of {count} nodes; peer: of a tenth as many"),
+        "µs",
+        cluster.cost_of_heartbeat().await,
+        cost_of_few,
+        if is_quick() {
+            Target::None
+        } else {
+            Target::RatioAtMost(1.5)
+        },
+    );
+}
+
+/// Nodes that have routes, and the program that made them.
+struct Cluster {
+    nodes: Api<Node>,
+    count: usize,
+    running: Running,
+    /// From the start of the program until all nodes were available.
+    took: Duration,
+    _server: ApiServer,
+}
+
+impl Cluster {
+    async fn start(count: usize) -> Self {
+        let server = ApiServer::builder().build();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        server.serve_http(listener);
+        let nodes: Api<Node> = Api::all(server.client());
+        for number in 0..count {
+            let node = node(number);
+            nodes.create(&PostParams::default(), &node).await.unwrap();
+        }
+        let child = Command::new(env!("CARGO_BIN_EXE_weft"))
+            .args(["routes", "--cloud-provider=memory", "--secure-port=0"])
+            .args(["--cluster-cidr=10.64.0.0/10", "--leader-elect=false"])
+            .arg(format!("--master=http://{address}"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let running = Running(child);
+        let begun = Instant::now();
+        let patience = Duration::from_secs(300);
+        while available(&nodes).await < count {
+            assert!(begun.elapsed() < patience, "not all nodes became available");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Self {
+            nodes,
+            count,
+            running,
+            took: begun.elapsed(),
+            _server: server,
+        }
+    }
+
+    /// Microseconds of processor time for one heartbeat, from decoding it to doing nothing.
+    async fn cost_of_heartbeat(&self) -> f64 {
+        let beats = if is_quick() { 50 } else { 4_000 };
+        let quiet = Duration::from_secs(2);
+        // What the start left to do, such as writing the record.
+        tokio::time::sleep(quiet).await;
+        let before = Usage::of(self.running.0.id()).unwrap().own;
+        for beat in 0..beats {
+            let ready =
+                json!({"type": "Ready", "status": "True", "reason": format!("beat-{beat}")});
+            let patch = Patch::Strategic(json!({"status": {"conditions": [ready]}}));
+            let name = format!("node-{}", beat % self.count);
+            let params = PatchParams::default();
+            self.nodes
+                .patch_status(&name, &params, &patch)
+                .await
+                .unwrap();
+        }
+        tokio::time::sleep(quiet).await;
+        let spent = Usage::of(self.running.0.id()).unwrap().own - before;
+        spent.as_secs_f64() * 1e6 / f64::from(u32::try_from(beats).unwrap())
+    }
 }
 
 async fn available(nodes: &Api<Node>) -> usize {

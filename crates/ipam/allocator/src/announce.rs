@@ -42,11 +42,7 @@ impl AllocatorEvents {
     }
 
     /// Reports new errors in pools.
-    pub(super) fn flaws<'a>(
-        &self,
-        reported: &mut Reported,
-        flaws: impl Iterator<Item = (&'a PoolName, &'a PoolFlaw)>,
-    ) {
+    pub(super) fn flaws(&self, reported: &mut Reported, flaws: &[(PoolName, PoolFlaw)]) {
         let mut now = BTreeSet::new();
         for (pool, flaw) in flaws {
             let text = format!("pool {pool}: {flaw}");

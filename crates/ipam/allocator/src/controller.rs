@@ -1,41 +1,33 @@
-//! The allocator as a controller: watches objects, plans, writes, under leader election.
+//! The allocator of blocks as a machine: its watches, and its plans from the objects.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use axum::http::Method;
 use serde_json::json;
-use tokio::{sync::Mutex, time::Instant};
 use weft_ipam::{
     NodeName, PoolName,
-    allocator::{Allocator, AllocatorSettings, Shard, View, WallTime, Write},
+    allocator::{Allocator, AllocatorSettings, Shard, View, WallTime},
     objects::{Meta, PoolFlaw, Pools, read_pools},
 };
 use weft_model::{Moment, SharedStr};
 use weft_runtime::{
-    Action, Change, Cluster, Context, Controller, InformerStopped, Kinded as _, Lister, Mapper,
-    Metrics, Object as _, Predicate, ReconcileError, Reconciler, WatchOptions, WatchSpec,
+    Cluster, ControllerHandle, Failure, Kinded as _, MachineBuilder, Metrics, Object as _,
+    WatchSpec,
 };
 
 use crate::{
     AllocatorEvents, AllocatorMetrics, WallClock,
-    announce::Reported,
     clock::{rfc3339, until},
+    machine::{AddressMachine, CACHE_LAG_LIMIT, Event, Planned, Planner, StatusWrite, Tools},
     metrics::ADDRESS_REASONS,
+    objects::{ByName, ObjectChange, Objects},
     pool_status,
-    term::{Seen, Term, chain, label},
-    views::{ConfigView, NodeView, PoolView, ShardView, StateView},
-    writer::{Facts, Writer, Written},
+    views::{ConfigView, PoolView, ShardView, StateView},
+    writer::{Facts, HolderKind, Writer},
 };
-
-/// The only key of the queue: all addresses of the cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AllocatorKey;
-
-impl fmt::Debug for AllocatorKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("addresses")
-    }
-}
 
 /// Dependencies of an allocator.
 pub struct AllocatorParts {
@@ -60,172 +52,99 @@ pub const NAME: &str = "ipam";
 const AUDIT: Duration = Duration::from_mins(5);
 /// Delay before planning again for a deadline that should have passed by now.
 const OVERDUE: Duration = Duration::from_secs(10);
-/// Minimum interval between writes of a pool's figures.
-const FIGURES: Duration = Duration::from_secs(5);
 
 /// Builds the controller, stopped. Only the leader runs it, and only while its kinds are served.
-pub fn controller(parts: AllocatorParts, metrics: Option<&Metrics>) -> Controller<AllocatorKey> {
+pub fn controller(parts: AllocatorParts, metrics: Option<&Metrics>) -> ControllerHandle {
     let namespace = parts.namespace.as_str();
     let inside = || WatchSpec::all().namespace(namespace);
-    let mut builder = Controller::builder(NAME, &parts.cluster)
-        .watches::<PoolView>(WatchSpec::all(), Mapper::always(AllocatorKey))
-        .watches::<ShardView>(WatchSpec::all(), Mapper::always(AllocatorKey))
-        .watches::<ConfigView>(inside(), Mapper::always(AllocatorKey))
-        .watches::<StateView>(inside(), Mapper::always(AllocatorKey))
-        .watches_with::<NodeView>(
-            NodeView::resource_kind(),
-            WatchSpec::all(),
-            Mapper::always(AllocatorKey),
-            WatchOptions::default().predicate(matters()),
-        )
+    let all = WatchSpec::all;
+    let mut builder = MachineBuilder::new(NAME, &parts.cluster)
+        .watches(all(), |change| Event::Object(ObjectChange::Pool(change)))
+        .watches(all(), |change| Event::Object(ObjectChange::Shard(change)))
+        .watches(inside(), |change| {
+            Event::Object(ObjectChange::Config(change))
+        })
+        .watches(inside(), |change| {
+            Event::Object(ObjectChange::State(change))
+        })
+        .watches(all(), |change| Event::Object(ObjectChange::Node(change)))
+        .requires_kind(PoolView::resource_kind())
+        .requires_kind(ShardView::resource_kind())
+        .requires_kind(ConfigView::resource_kind())
+        .requires_kind(StateView::resource_kind())
+        .read_own_writes(CACHE_LAG_LIMIT)
         .leader_only();
-    for kind in [
-        PoolView::resource_kind(),
-        ShardView::resource_kind(),
-        ConfigView::resource_kind(),
-        StateView::resource_kind(),
-    ] {
-        builder = builder.requires_kind(kind);
-    }
     if let Some(metrics) = metrics {
         builder = builder.metrics(metrics);
     }
-    builder.build(AddressReconciler {
+    let settings = parts.settings;
+    let tools = Arc::new(Tools {
         writer: Writer {
             client: parts.cluster.client().clone(),
             namespace: SharedStr::new(namespace),
         },
-        parts,
-        state: Mutex::new(None),
+        metrics: parts.metrics,
+        events: parts.events,
+        clock: parts.clock,
+    });
+    builder.build(move |_| {
+        let planner = PoolPlanner {
+            core: Allocator::new(settings),
+            metrics: tools.metrics.clone(),
+            observed: Arc::default(),
+        };
+        let machine = AddressMachine::new(tools.clone(), planner);
+        std::future::ready(Ok(machine))
     })
 }
 
-/// Ignores node updates that are only heartbeats.
-pub(super) fn matters() -> Predicate<NodeView> {
-    Predicate::new(|change: &Change<NodeView>| match change {
-        Change::Updated { old, new, .. } => !old.is_like(new),
-        _ => true,
-    })
-}
-
-struct AddressReconciler {
-    parts: AllocatorParts,
-    writer: Writer,
-    state: Mutex<Option<State>>,
-}
-
-struct State {
-    term: Term,
+/// Plans blocks of pools for nodes.
+struct PoolPlanner {
     core: Allocator,
-    reported: Reported,
-    figures_at: Option<Instant>,
+    metrics: AllocatorMetrics,
+    /// The objects of the last plan.
+    observed: Arc<Observed>,
 }
 
-struct Listers {
-    pools: Lister<PoolView>,
-    shards: Lister<ShardView>,
-    configs: Lister<ConfigView>,
-    states: Lister<StateView>,
-    nodes: Lister<NodeView>,
-}
-
-/// All objects as they were observed.
+/// All objects as a plan saw them.
+#[derive(Default)]
 struct Observed {
     view: View,
     flaws: BTreeMap<PoolName, Vec<PoolFlaw>>,
-    pools: Vec<Arc<PoolView>>,
-    configs: Vec<Arc<ConfigView>>,
+    pools: ByName<PoolView>,
+    configs: ByName<ConfigView>,
+    timestamp: String,
 }
 
-impl Reconciler<AllocatorKey> for AddressReconciler {
-    async fn reconcile(&self, context: Context<AllocatorKey>) -> Result<Action, ReconcileError> {
-        let mut state = self.state.lock().await;
-        if state.as_ref().is_none_or(|state| state.term.is_over()) {
-            *state = None;
-        }
-        let state = state.get_or_insert_with(|| State {
-            term: Term::begin(context.cancelled().clone()),
-            core: Allocator::new(self.parts.settings),
-            reported: Reported::default(),
-            figures_at: None,
-        });
-        self.work(state, &context).await
+impl Planner for PoolPlanner {
+    const REASONS: &'static [&'static str] = &ADDRESS_REASONS;
+
+    fn matters(&self, _change: &ObjectChange) -> bool {
+        true
     }
-}
 
-impl AddressReconciler {
-    async fn work(
-        &self,
-        state: &mut State,
-        context: &Context<AllocatorKey>,
-    ) -> Result<Action, ReconcileError> {
-        let listers = Listers::of(context)?;
-        if let Some(wait) = state.term.waits_for_cache(&listers.seen())? {
-            return Ok(Action::requeue(wait));
-        }
-        let wall = self.parts.clock.now();
-        let observed = listers.observe(wall)?;
-        let begun = Instant::now();
-        let plan = state.core.plan(&observed.view, state.term.now(), wall);
-        self.parts
-            .metrics
-            .planned(begun.elapsed(), &plan.notices, &ADDRESS_REASONS);
-        self.parts
-            .events
-            .notices(&mut state.reported, &plan.notices);
+    fn plan(&mut self, objects: &Objects, now: Moment, wall: WallTime) -> Result<Planned, Failure> {
+        let observed = Arc::new(Observed::of(objects, wall));
+        self.observed = observed.clone();
+        let plan = self.core.plan(&observed.view, now, wall);
         let flaws = observed.flaws.iter();
-        let flaws = flaws.flat_map(|(pool, flaws)| flaws.iter().map(move |flaw| (pool, flaw)));
-        self.parts.events.flaws(&mut state.reported, flaws);
-        let again = self
-            .carry_out(state, context, &observed, &plan.writes, wall)
-            .await;
-        let settled = again.is_none();
-        let due = |at: Instant| at.elapsed() >= FIGURES;
-        if settled || state.figures_at.is_none_or(due) {
-            state.figures_at = Some(Instant::now());
-            self.write_figures(state, context, &observed, wall).await;
-        }
-        Ok(Action::requeue(again.unwrap_or_else(|| {
-            next_plan(&state.core, state.term.now(), &observed.view, wall)
-        })))
+        let flaws = flaws.flat_map(|(pool, flaws)| {
+            let flaws = flaws.iter().cloned();
+            flaws.map(|flaw| (pool.clone(), flaw))
+        });
+        Ok(Planned {
+            plan,
+            flaws: flaws.collect(),
+            next: next_plan(&self.core, now, &observed.view, wall),
+            facts: observed,
+        })
     }
 
-    async fn carry_out(
-        &self,
-        state: &mut State,
-        context: &Context<AllocatorKey>,
-        observed: &Observed,
-        writes: &[Write],
-        wall: WallTime,
-    ) -> Option<Duration> {
-        let timestamp = rfc3339(wall);
-        let facts = Facts {
-            block_prefix: &|shard| observed.block_prefix(shard),
-            finalizers: &|name| observed.finalizers(name),
-            owners: &|name| observed.owners(name),
-            pool_meta: &|name| observed.pool_meta(name),
-            pool_owner: &|name| observed.pool_owner(name),
-            held_by_nodes: false,
-            timestamp: &timestamp,
-        };
-        let metrics = &self.parts.metrics;
-        let work = (writes, &facts);
-        state
-            .term
-            .carry_out(context, &self.writer, metrics, work)
-            .await
-    }
-
-    /// Writes the status of pools that changed.
-    async fn write_figures(
-        &self,
-        state: &mut State,
-        context: &Context<AllocatorKey>,
-        observed: &Observed,
-        wall: WallTime,
-    ) {
+    fn statuses(&mut self, wall: WallTime) -> Vec<StatusWrite> {
+        let observed = &self.observed;
         let mut figures = Vec::new();
-        for object in &observed.pools {
+        let mut writes = Vec::new();
+        for object in observed.pools.values() {
             let name = PoolName::from(&*object.0.metadata.name);
             let Some(pool) = observed.view.pools.get(&name) else {
                 continue;
@@ -235,30 +154,18 @@ impl AddressReconciler {
             let flaws = observed.flaws.get(&name).map_or(&[][..], Vec::as_slice);
             let wanted = pool_status::wanted(&object.0, pool, usage, exhausted, flaws, wall);
             figures.push((&pool.name, usage, exhausted));
-            if let Some(status) = wanted {
-                let body = json!({
+            writes.extend(wanted.map(|status| StatusWrite {
+                pool: name,
+                body: json!({
                     "metadata": {"resourceVersion": object.resource_version()},
                     "status": status,
-                });
-                let kind = PoolView::resource_kind();
-                let path = format!("{}/{name}/status", kind.collection_path(None));
-                let write = self.writer.put(kind, Method::PATCH, &path, &body);
-                let outcome = context.fenced(write).await;
-                self.parts
-                    .metrics
-                    .wrote_object("pool_status", label(outcome.as_ref()));
-                match outcome {
-                    Some(Ok(written)) => state.term.expect(written),
-                    Some(Err(error)) => {
-                        tracing::debug!(error = chain(&error), %name, "cannot write the pool status");
-                    }
-                    None => return,
-                }
-            }
+                }),
+            }));
         }
         let fatal = |flaws: &&Vec<PoolFlaw>| flaws.iter().any(PoolFlaw::is_fatal);
         let flawed = observed.flaws.values().filter(fatal).count();
-        self.parts.metrics.pools(figures.into_iter(), flawed);
+        self.metrics.pools(figures.into_iter(), flawed);
+        writes
     }
 }
 
@@ -272,112 +179,64 @@ pub(super) fn next_plan(core: &Allocator, now: Moment, view: &View, wall: WallTi
     waits.into_iter().flatten().min().unwrap_or(AUDIT)
 }
 
-impl Listers {
-    fn of(context: &Context<AllocatorKey>) -> Result<Self, ReconcileError> {
-        Ok(Self {
-            pools: context.lister()?,
-            shards: context.lister()?,
-            configs: context.lister()?,
-            states: context.lister()?,
-            nodes: context.lister()?,
-        })
-    }
-
-    fn seen(&self) -> Box<Seen<'_>> {
-        let kinds = [
-            PoolView::resource_kind(),
-            ShardView::resource_kind(),
-            ConfigView::resource_kind(),
-            StateView::resource_kind(),
-        ];
-        Box::new(move |written: &Written| {
-            let place = kinds.iter().position(|kind| *kind == written.kind);
-            let (key, version) = (&written.key, &*written.version);
-            match place {
-                Some(0) => self.pools.has_reached(key, version),
-                Some(1) => self.shards.has_reached(key, version),
-                Some(2) => self.configs.has_reached(key, version),
-                Some(_) => self.states.has_reached(key, version),
-                None => Ok(true),
-            }
-        })
-    }
-
-    fn observe(&self, wall: WallTime) -> Result<Observed, InformerStopped> {
-        let pools = self.pools.list()?;
-        let shards = self.shards.list()?;
-        let configs = self.configs.list()?;
-        let read = read_pools(
-            pools.iter().map(|view| &view.0),
-            shards.iter().map(|view| &view.0),
+impl Observed {
+    fn of(objects: &Objects, wall: WallTime) -> Self {
+        let Pools {
+            pools,
+            shards,
+            flaws,
+        } = read_pools(
+            objects.pools.values().map(|view| &view.0),
+            objects.shards.values().map(|view| &view.0),
             wall,
         );
-        let Pools {
-            pools: usable,
-            shards,
+        let configs = objects.configs.values();
+        let nodes = objects.nodes.values().map(|node| node.to_node());
+        let states = objects.states.values();
+        let exhausted = states.filter(|view| view.0.status.exhausted);
+        let exhausted: BTreeSet<PoolName> = exhausted
+            .map(|view| PoolName::from(&*view.0.metadata.name))
+            .collect();
+        Self {
+            view: View {
+                pools,
+                shards,
+                configs: configs
+                    .map(|view| (view.config.name.clone(), view.config.clone()))
+                    .collect(),
+                nodes: nodes.map(|node| (node.name.clone(), node)).collect(),
+                exhausted,
+                // A machine acts once all of its kinds were listed completely.
+                complete: true,
+            },
             flaws,
-        } = read;
-        let states = self.states.list()?;
-        let exhausted = states.iter().filter(|view| view.0.status.exhausted);
-        let nodes = self.nodes.list()?;
-        let nodes = nodes.iter().map(|node| node.to_node());
-        let view = View {
-            pools: usable,
-            shards,
-            configs: configs
-                .iter()
-                .map(|view| (view.config.name.clone(), view.config.clone()))
-                .collect(),
-            nodes: nodes.map(|node| (node.name.clone(), node)).collect(),
-            exhausted: exhausted
-                .map(|view| PoolName::from(&*view.0.metadata.name))
-                .collect(),
-            // A controller starts once all of its sources were listed completely.
-            complete: true,
-        };
-        Ok(Observed {
-            view,
-            flaws,
-            pools,
-            configs,
-        })
+            pools: objects.pools.clone(),
+            configs: objects.configs.clone(),
+            timestamp: rfc3339(wall),
+        }
     }
 }
 
-impl Observed {
+impl Facts for Observed {
     fn block_prefix(&self, shard: &Shard) -> Option<u8> {
         let pool = self.view.pools.get(&shard.pool)?;
         let range = pool.range_of(shard.range)?;
         Some(pool.block_prefix(range))
     }
 
-    fn finalizers(&self, name: &NodeName) -> Vec<SharedStr> {
-        let mut configs = self.configs.iter();
-        let found = configs.find(|view| view.config.name == *name);
-        found.map_or_else(Vec::new, |view| view.meta.finalizers.clone())
+    fn config(&self, name: &NodeName) -> Option<&Meta> {
+        self.configs.get(name.as_str()).map(|view| &view.meta)
     }
 
-    fn owners(&self, name: &NodeName) -> Vec<serde_json::Value> {
-        let mut configs = self.configs.iter();
-        let found = configs.find(|view| view.config.name == *name);
-        let owners = found.map(|view| view.meta.owner_references.iter());
-        let owners = owners.into_iter().flatten();
-        owners.map(|owner| json!(owner)).collect()
+    fn pool(&self, name: &PoolName) -> Option<&Meta> {
+        self.pools.get(name.as_str()).map(|view| &view.0.metadata)
     }
 
-    fn pool_meta(&self, name: &PoolName) -> Option<Meta> {
-        let mut pools = self.pools.iter();
-        let pool = pools.find(|view| *view.0.metadata.name == *name.as_str())?;
-        Some(pool.0.metadata.clone())
+    fn holders(&self) -> HolderKind {
+        HolderKind::Config
     }
 
-    fn pool_owner(&self, name: &str) -> Option<serde_json::Value> {
-        let mut pools = self.pools.iter();
-        let pool = pools.find(|view| *view.0.metadata.name == *name)?;
-        let kind = PoolView::resource_kind();
-        Some(json!({
-            "apiVersion": kind.api_version(), "kind": &*kind.kind,
-            "name": name, "uid": pool.0.metadata.uid,
-        }))
+    fn timestamp(&self) -> &str {
+        &self.timestamp
     }
 }

@@ -8,17 +8,19 @@
 mod announce;
 mod clock;
 mod controller;
+mod machine;
 mod metrics;
+mod objects;
 mod pod_cidrs;
 mod pool_status;
 mod process;
-mod term;
+mod retries;
 mod views;
 mod writer;
 
 pub use announce::AllocatorEvents;
 pub use clock::WallClock;
-pub use controller::{AllocatorKey, AllocatorParts, NAME, controller};
+pub use controller::{AllocatorParts, NAME, controller};
 pub use metrics::AllocatorMetrics;
 pub use pod_cidrs::{POD_CIDR_NAME, PodCidrParts, pod_cidr_controller};
 pub use process::AddressControllers;

@@ -2,27 +2,27 @@
 //! them first: two processes that both believe they are the leader cannot give one range to two
 //! nodes.
 
-use tokio::{sync::Mutex, time::Instant};
+use std::sync::Arc;
+
 use weft_ipam::{
     PoolName,
-    allocator::{Allocator, AllocatorSettings, ClusterCidr, Shard, View},
+    allocator::{Allocator, AllocatorSettings, ClusterCidr, Shard, View, WallTime},
     objects::{POD_CIDR_POOL, read_cidr_shards},
 };
-use weft_model::SharedStr;
+use weft_model::{Moment, SharedStr};
 use weft_runtime::{
-    Action, Cluster, Context, Controller, Kinded as _, Lister, Mapper, Metrics, Predicate,
-    ReconcileError, Reconciler, WatchOptions, WatchSpec,
+    Change, Cluster, ControllerHandle, Failure, Kinded as _, MachineBuilder, Metrics, WatchSpec,
 };
 
 use crate::{
     AllocatorEvents, AllocatorMetrics, WallClock,
-    announce::Reported,
     clock::rfc3339,
-    controller::{AllocatorKey, matters, next_plan},
+    controller::next_plan,
+    machine::{AddressMachine, CACHE_LAG_LIMIT, Event, Planned, Planner, Tools},
     metrics::CIDR_REASONS,
-    term::Term,
-    views::{ConfigView, NodeView, ShardView},
-    writer::{Facts, Writer, Written},
+    objects::{ObjectChange, Objects},
+    views::{ConfigView, ShardView},
+    writer::{Facts, HolderKind, Writer},
 };
 
 /// Name of the controller.
@@ -47,112 +47,71 @@ pub struct PodCidrParts {
 }
 
 /// Builds the controller, stopped. Only the leader runs it, and only while claims can be stored.
-pub fn pod_cidr_controller(
-    parts: PodCidrParts,
-    metrics: Option<&Metrics>,
-) -> Controller<AllocatorKey> {
-    let ours = Predicate::new(|change: &weft_runtime::Change<ShardView>| match change {
-        weft_runtime::Change::Updated { new, .. } => new.0.spec.pool.as_str() == POD_CIDR_POOL,
-        _ => true,
-    });
-    // Their addresses are read when one of them is deleted, and not before.
-    let gone = Predicate::new(|change: &weft_runtime::Change<ConfigView>| {
-        !matches!(change, weft_runtime::Change::Updated { .. })
-    });
-    let mut builder = Controller::builder(POD_CIDR_NAME, &parts.cluster)
-        .watches_with::<ShardView>(
-            ShardView::resource_kind(),
-            WatchSpec::all(),
-            Mapper::always(AllocatorKey),
-            WatchOptions::default().predicate(ours),
-        )
-        .watches_with::<NodeView>(
-            NodeView::resource_kind(),
-            WatchSpec::all(),
-            Mapper::always(AllocatorKey),
-            WatchOptions::default().predicate(matters()),
-        )
-        .watches_with::<ConfigView>(
-            ConfigView::resource_kind(),
-            WatchSpec::all().namespace(&parts.namespace),
-            Mapper::always(AllocatorKey),
-            WatchOptions::default().predicate(gone),
-        )
+pub fn pod_cidr_controller(parts: PodCidrParts, metrics: Option<&Metrics>) -> ControllerHandle {
+    let all = WatchSpec::all;
+    let inside = all().namespace(&parts.namespace);
+    let mut builder = MachineBuilder::new(POD_CIDR_NAME, &parts.cluster)
+        .watches(all(), |change| Event::Object(ObjectChange::Shard(change)))
+        .watches(all(), |change| Event::Object(ObjectChange::Node(change)))
+        .watches(inside, |change| Event::Object(ObjectChange::Config(change)))
         .requires_kind(ShardView::resource_kind())
         .requires_kind(ConfigView::resource_kind())
+        .read_own_writes(CACHE_LAG_LIMIT)
         .leader_only();
     if let Some(metrics) = metrics {
         builder = builder.metrics(metrics);
     }
-    builder.build(CidrReconciler {
+    let (settings, ranges) = (parts.settings, Arc::<[ClusterCidr]>::from(parts.ranges));
+    let tools = Arc::new(Tools {
         writer: Writer {
             client: parts.cluster.client().clone(),
             namespace: SharedStr::new(&parts.namespace),
         },
-        parts,
-        state: Mutex::new(None),
+        metrics: parts.metrics,
+        events: parts.events,
+        clock: parts.clock,
+    });
+    builder.build(move |_| {
+        let planner = CidrPlanner {
+            core: Allocator::new(settings),
+            ranges: ranges.clone(),
+        };
+        let machine = AddressMachine::new(tools.clone(), planner);
+        std::future::ready(Ok(machine))
     })
 }
 
-struct CidrReconciler {
-    parts: PodCidrParts,
-    writer: Writer,
-    state: Mutex<Option<State>>,
-}
-
-struct State {
-    term: Term,
+/// Plans pod CIDRs of nodes.
+struct CidrPlanner {
     core: Allocator,
-    reported: Reported,
+    ranges: Arc<[ClusterCidr]>,
 }
 
-impl Reconciler<AllocatorKey> for CidrReconciler {
-    async fn reconcile(&self, context: Context<AllocatorKey>) -> Result<Action, ReconcileError> {
-        let mut state = self.state.lock().await;
-        if state.as_ref().is_none_or(|state| state.term.is_over()) {
-            *state = None;
-        }
-        let state = state.get_or_insert_with(|| State {
-            term: Term::begin(context.cancelled().clone()),
-            core: Allocator::new(self.parts.settings),
-            reported: Reported::default(),
-        });
-        self.work(state, &context).await
-    }
+struct CidrFacts {
+    ranges: Arc<[ClusterCidr]>,
+    timestamp: String,
 }
 
-impl CidrReconciler {
-    async fn work(
-        &self,
-        State {
-            term,
-            core,
-            reported,
-        }: &mut State,
-        context: &Context<AllocatorKey>,
-    ) -> Result<Action, ReconcileError> {
-        let shards: Lister<ShardView> = context.lister()?;
-        let nodes: Lister<NodeView> = context.lister()?;
-        let configs: Lister<ConfigView> = context.lister()?;
-        let seen = |written: &Written| {
-            if written.kind == ShardView::resource_kind() {
-                shards.has_reached(&written.key, &written.version)
-            } else {
-                nodes.has_reached(&written.key, &written.version)
+impl Planner for CidrPlanner {
+    const REASONS: &'static [&'static str] = &CIDR_REASONS;
+
+    fn matters(&self, change: &ObjectChange) -> bool {
+        match change {
+            ObjectChange::Shard(Change::Updated { new, .. }) => {
+                new.0.spec.pool.as_str() == POD_CIDR_POOL
             }
-        };
-        if let Some(wait) = term.waits_for_cache(&seen)? {
-            return Ok(Action::requeue(wait));
+            // Their addresses are read when one of them is deleted, and not before.
+            ObjectChange::Config(Change::Updated { .. }) => false,
+            _ => true,
         }
-        let wall = self.parts.clock.now();
-        let name = PoolName::from(POD_CIDR_POOL);
-        let shards = shards.list()?;
-        let shards = shards.iter().map(|view| &view.0);
-        let (nodes, configs) = (nodes.list()?, configs.list()?);
-        let nodes = nodes.iter().map(|node| node.to_node());
-        let configs = configs.iter().map(|view| &view.config);
+    }
+
+    fn plan(&mut self, objects: &Objects, now: Moment, wall: WallTime) -> Result<Planned, Failure> {
+        let shards = objects.shards.values().map(|view| &view.0);
+        let nodes = objects.nodes.values().map(|node| node.to_node());
+        let configs = objects.configs.values().map(|view| &view.config);
         let view = View {
-            shards: read_cidr_shards(shards, &self.parts.ranges, wall)?,
+            shards: read_cidr_shards(shards, &self.ranges, wall)?,
             nodes: nodes.map(|node| (node.name.clone(), node)).collect(),
             configs: configs
                 .map(|config| (config.name.clone(), config.clone()))
@@ -160,33 +119,33 @@ impl CidrReconciler {
             complete: true,
             ..View::default()
         };
-        let begun = Instant::now();
-        let plan = core.plan_node_cidrs(&view, &name, &self.parts.ranges, term.now(), wall);
-        self.parts
-            .metrics
-            .planned(begun.elapsed(), &plan.notices, &CIDR_REASONS);
-        self.parts.events.notices(reported, &plan.notices);
-        let timestamp = rfc3339(wall);
-        let facts = Facts {
-            block_prefix: &|shard| self.block_prefix(shard),
-            finalizers: &|_| Vec::new(),
-            owners: &|_| Vec::new(),
-            pool_meta: &|_| None,
-            pool_owner: &|_| None,
-            held_by_nodes: true,
-            timestamp: &timestamp,
-        };
-        let work = (plan.writes.as_slice(), &facts);
-        let metrics = &self.parts.metrics;
-        let again = term.carry_out(context, &self.writer, metrics, work).await;
-        Ok(Action::requeue(again.unwrap_or_else(|| {
-            next_plan(core, term.now(), &view, wall)
-        })))
+        let name = PoolName::from(POD_CIDR_POOL);
+        let core = &mut self.core;
+        let plan = core.plan_node_cidrs(&view, &name, &self.ranges, now, wall);
+        Ok(Planned {
+            plan,
+            flaws: Vec::new(),
+            next: next_plan(core, now, &view, wall),
+            facts: Arc::new(CidrFacts {
+                ranges: self.ranges.clone(),
+                timestamp: rfc3339(wall),
+            }),
+        })
     }
+}
 
+impl Facts for CidrFacts {
     fn block_prefix(&self, shard: &Shard) -> Option<u8> {
-        let mut ranges = self.parts.ranges.iter();
+        let mut ranges = self.ranges.iter();
         let cluster = ranges.find(|cluster| cluster.range.contains(&shard.range))?;
         Some(cluster.node_prefix.max(cluster.range.prefix_len()))
+    }
+
+    fn holders(&self) -> HolderKind {
+        HolderKind::Node
+    }
+
+    fn timestamp(&self) -> &str {
+        &self.timestamp
     }
 }

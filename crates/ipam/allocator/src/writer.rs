@@ -30,22 +30,38 @@ pub(super) struct Written {
     pub(super) version: SharedStr,
 }
 
-/// Lookups that a write needs.
-pub(super) struct Facts<'a> {
+/// Lookups that a write needs, in the objects that it was planned from.
+pub(super) trait Facts: Send + Sync {
     /// Prefix length of a shard's blocks.
-    pub(super) block_prefix: &'a (dyn Fn(&Shard) -> Option<u8> + Sync),
-    /// All finalizers of a NodeNetworkConfig.
-    pub(super) finalizers: &'a (dyn Fn(&NodeName) -> Vec<SharedStr> + Sync),
-    /// All owner references of a NodeNetworkConfig.
-    pub(super) owners: &'a (dyn Fn(&NodeName) -> Vec<Value> + Sync),
+    fn block_prefix(&self, shard: &Shard) -> Option<u8>;
+    /// Metadata of a NodeNetworkConfig.
+    fn config(&self, _name: &NodeName) -> Option<&Meta> {
+        None
+    }
     /// Metadata of a pool.
-    pub(super) pool_meta: &'a (dyn Fn(&PoolName) -> Option<Meta> + Sync),
-    /// The owner reference to a pool.
-    pub(super) pool_owner: &'a (dyn Fn(&str) -> Option<Value> + Sync),
-    /// True if the holders of claims are Nodes.
-    pub(super) held_by_nodes: bool,
-    /// The current time in RFC 3339.
-    pub(super) timestamp: &'a str,
+    fn pool(&self, _name: &PoolName) -> Option<&Meta> {
+        None
+    }
+    /// The kind of object that holds claims.
+    fn holders(&self) -> HolderKind;
+    /// The time of the plan in RFC 3339.
+    fn timestamp(&self) -> &str;
+}
+
+/// The kind of object that holds claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HolderKind {
+    /// NodeNetworkConfigs hold blocks.
+    Config,
+    /// Nodes hold pod CIDRs.
+    Node,
+}
+
+/// Use of our finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finalizer {
+    Add,
+    Remove,
 }
 
 /// A write that failed. The next plan starts from the objects observed then.
@@ -79,6 +95,30 @@ impl From<kube::Error> for WriteError {
     }
 }
 
+impl WriteError {
+    /// The outcome of a write in metrics; `None` is one that the end of the lease cut off.
+    pub(super) fn label<T>(outcome: Option<&Result<T, Self>>) -> &'static str {
+        match outcome {
+            None => "lease_ended",
+            Some(Ok(_)) => "ok",
+            Some(Err(Self::Conflict(_) | Self::Changed(_))) => "conflict",
+            Some(Err(Self::StillThere(_))) => "still_there",
+            Some(Err(Self::NoRange(_) | Self::Refused(_))) => "error",
+        }
+    }
+}
+
+/// An error with its causes.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
 /// The owner reference of a config to its Node.
 fn node_owner(node: &NodeName, uid: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true})
@@ -94,7 +134,7 @@ impl Writer {
     pub(super) async fn write(
         &self,
         write: &Write,
-        facts: &Facts<'_>,
+        facts: &dyn Facts,
     ) -> Result<Option<Written>, WriteError> {
         match write {
             Write::CreateConfig {
@@ -119,7 +159,7 @@ impl Writer {
                 ..
             } => {
                 for holder in gone {
-                    self.ensure_gone(holder, facts.held_by_nodes).await?;
+                    self.ensure_gone(holder, facts.holders()).await?;
                 }
                 for (name, precondition) in unchanged {
                     self.ensure_unchanged(name, precondition).await?;
@@ -131,7 +171,9 @@ impl Writer {
                 precondition,
                 owner,
             } => {
-                let mut owners = (facts.owners)(name);
+                let known = facts.config(name).map(|meta| &*meta.owner_references);
+                let known = known.unwrap_or_default().iter();
+                let mut owners: Vec<Value> = known.map(|owner| json!(owner)).collect();
                 owners.push(node_owner(name, owner.as_str()));
                 let body = json!({"metadata": {
                     "uid": precondition.uid.as_str(),
@@ -152,8 +194,9 @@ impl Writer {
                 Ok(None)
             }
             Write::RemoveConfigFinalizer { name, precondition } => {
-                let mut finalizers = (facts.finalizers)(name);
-                finalizers.retain(|finalizer| &**finalizer != FINALIZER);
+                let known = facts.config(name).map(|meta| &*meta.finalizers);
+                let known = known.unwrap_or_default().iter();
+                let finalizers: Vec<_> = known.filter(|one| &***one != FINALIZER).collect();
                 let body = json!({"metadata": {
                     "uid": precondition.uid.as_str(),
                     "resourceVersion": precondition.version.as_str(),
@@ -163,10 +206,12 @@ impl Writer {
                 self.send::<Value>(Method::PATCH, &path, &body).await?;
                 Ok(None)
             }
-            Write::AddPoolFinalizer(pool) => self.hold_pool(pool, true, facts).await,
-            Write::RemovePoolFinalizer(pool) => self.hold_pool(pool, false, facts).await,
+            Write::AddPoolFinalizer(pool) => self.pool_finalizer(pool, Finalizer::Add, facts).await,
+            Write::RemovePoolFinalizer(pool) => {
+                self.pool_finalizer(pool, Finalizer::Remove, facts).await
+            }
             Write::SubnetState { pool, exhausted } => {
-                self.subnet_state(pool.as_str(), *exhausted, facts).await
+                self.subnet_state(pool, *exhausted, facts).await
             }
             Write::PodCidrs {
                 name,
@@ -227,10 +272,10 @@ impl Writer {
         self.put(kind, Method::PUT, &path, &object).await
     }
 
-    async fn shard(&self, shard: &Shard, facts: &Facts<'_>) -> Result<Option<Written>, WriteError> {
+    async fn shard(&self, shard: &Shard, facts: &dyn Facts) -> Result<Option<Written>, WriteError> {
         let kind = ShardView::resource_kind();
         let name = shard.object_name();
-        let Some(block_prefix) = (facts.block_prefix)(shard) else {
+        let Some(block_prefix) = facts.block_prefix(shard) else {
             return Err(WriteError::NoRange(name));
         };
         let mut object = json!({
@@ -251,18 +296,18 @@ impl Writer {
     }
 
     /// Adds our finalizer to a pool, or removes it.
-    async fn hold_pool(
+    async fn pool_finalizer(
         &self,
         pool: &PoolName,
-        hold: bool,
-        facts: &Facts<'_>,
+        finalizer: Finalizer,
+        facts: &dyn Facts,
     ) -> Result<Option<Written>, WriteError> {
-        let Some(meta) = (facts.pool_meta)(pool) else {
+        let Some(meta) = facts.pool(pool) else {
             return Ok(None);
         };
-        let mut finalizers = meta.finalizers;
+        let mut finalizers = meta.finalizers.clone();
         finalizers.retain(|finalizer| &**finalizer != FINALIZER);
-        if hold {
+        if finalizer == Finalizer::Add {
             finalizers.push(SharedStr::new(FINALIZER));
         }
         let body = json!({"metadata": {
@@ -272,28 +317,38 @@ impl Writer {
         }});
         let kind = PoolView::resource_kind();
         let path = format!("{}/{pool}", kind.collection_path(None));
-        if hold {
-            return self.put(kind, Method::PATCH, &path, &body).await;
+        match finalizer {
+            Finalizer::Add => self.put(kind, Method::PATCH, &path, &body).await,
+            // The object may be gone with it.
+            Finalizer::Remove => {
+                self.send::<Value>(Method::PATCH, &path, &body).await?;
+                Ok(None)
+            }
         }
-        self.send::<Value>(Method::PATCH, &path, &body).await?;
-        Ok(None)
     }
 
     async fn subnet_state(
         &self,
-        pool: &str,
+        pool: &PoolName,
         exhausted: bool,
-        facts: &Facts<'_>,
+        facts: &dyn Facts,
     ) -> Result<Option<Written>, WriteError> {
         let kind = StateView::resource_kind();
         let all = kind.collection_path(Some(&self.namespace));
         let path = format!("{all}/{pool}/status");
-        let status = json!({"status": {"exhausted": exhausted, "timestamp": facts.timestamp}});
+        let status = json!({"status": {"exhausted": exhausted, "timestamp": facts.timestamp()}});
         let patched = self.put(kind.clone(), Method::PATCH, &path, &status).await;
         let Err(WriteError::Conflict(_)) = patched else {
             return patched;
         };
-        let owners: Vec<Value> = (facts.pool_owner)(pool).into_iter().collect();
+        let owner = PoolView::resource_kind();
+        let owner = facts.pool(pool).map(|meta| {
+            json!({
+                "apiVersion": owner.api_version(), "kind": &*owner.kind,
+                "name": pool, "uid": meta.uid,
+            })
+        });
+        let owners: Vec<Value> = owner.into_iter().collect();
         let object = json!({
             "apiVersion": kind.api_version(),
             "kind": &*kind.kind,
@@ -304,10 +359,10 @@ impl Writer {
     }
 
     /// Reads from the API server itself: a cache may not contain the holder yet.
-    async fn ensure_gone(&self, holder: &Holder, is_node: bool) -> Result<(), WriteError> {
+    async fn ensure_gone(&self, holder: &Holder, kind: HolderKind) -> Result<(), WriteError> {
         let there = || WriteError::StillThere(holder.node.clone());
         let config = format!("{}/{}", self.configs(), holder.node);
-        if !is_node {
+        if kind == HolderKind::Config {
             return match self.find(&config).await? {
                 Some(found) if *found.uid == *holder.config.as_str() => Err(there()),
                 _ => Ok(()),
@@ -356,8 +411,19 @@ impl Writer {
         }
     }
 
+    /// Writes the status of a pool.
+    pub(super) async fn pool_status(
+        &self,
+        pool: &PoolName,
+        body: &Value,
+    ) -> Result<Option<Written>, WriteError> {
+        let kind = PoolView::resource_kind();
+        let path = format!("{}/{pool}/status", kind.collection_path(None));
+        self.put(kind, Method::PATCH, &path, body).await
+    }
+
     /// Writes an object, and returns the version that the cache has to show.
-    pub(super) async fn put(
+    async fn put(
         &self,
         kind: Kind,
         method: Method,

@@ -302,12 +302,14 @@ impl IpamMetrics {
         *self.begun() = Some(Instant::now());
     }
 
-    pub(crate) fn commit_ends(&self, good: bool) {
-        if let Some(begun) = self.begun().take()
-            && good
-        {
+    pub(crate) fn committed(&self) {
+        if let Some(begun) = self.begun().take() {
             self.commit_time.observe(begun.elapsed().as_secs_f64());
         }
+    }
+
+    pub(crate) fn commit_failed(&self) {
+        self.begun().take();
     }
 
     pub(crate) fn synced(&self, times: u64) {

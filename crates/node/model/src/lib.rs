@@ -1,10 +1,11 @@
 //! Values that every crate uses: object keys, shared strings, selectors, IP families and
-//! protocols, points in time, seeded random numbers, and decoding helpers.
+//! protocols, points in time, delays of a back-off, seeded random numbers, and decoding helpers.
 //!
 //! Pure data: no I/O, no clock, no Kubernetes client.
 
 mod address;
 mod decode;
+mod delay;
 mod key;
 mod labels;
 mod moment;
@@ -15,6 +16,7 @@ mod shared;
 
 pub use address::parse_sloppy;
 pub use decode::null_is_default;
+pub use delay::ExponentialDelay;
 pub use key::ObjectKey;
 pub use labels::ZONE_LABEL;
 pub use moment::Moment;

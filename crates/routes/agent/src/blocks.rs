@@ -3,31 +3,20 @@
 //! The controller does not wait for them. While they cannot be listed, for example because their
 //! kind is not installed, pod CIDRs are routed and existing routes to nodes stay.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use weft_ipam::objects::NetworkObjects;
 use weft_model::{SharedStr, null_is_default};
 use weft_routes::Blocks;
-use weft_runtime::{
-    Change, Cluster, Kind, KindState, Metadata, Object as _, Subscription, WatchSpec, projection,
-};
+use weft_runtime::{Change, Kind, Metadata, Object as _, projection};
 
 /// The kind NodeNetworkConfig in the group of `objects`.
 pub(crate) fn network_kind(objects: &NetworkObjects) -> Kind {
     let [group, version, plural, kind] = objects.node_network_configs();
     Kind::new(group, version, plural, kind)
 }
-
-/// Pause before a watch that ended is started again.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// A NodeNetworkConfig, reduced to the ranges that are routed.
 #[derive(Debug, Deserialize)]
@@ -39,14 +28,14 @@ pub(crate) struct NodeBlocks {
 
 projection!(NodeBlocks);
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Status {
     #[serde(deserialize_with = "null_is_default")]
     network_containers: Vec<Container>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Container {
     #[serde(deserialize_with = "ranges")]
@@ -72,21 +61,31 @@ impl NodeBlocks {
     /// The blocks of the node with this UID; unknown if the object belongs to a former node of the
     /// same name.
     pub(super) fn of_node(&self, uid: &str) -> Blocks {
-        let mut owners = self.owners().into_iter();
-        let owner = owners.find(|owner| owner.controller && owner.kind == "Node");
-        if owner.is_some_and(|owner| owner.uid != uid) {
+        if self.owner().is_some_and(|owner| owner != uid) {
             return Blocks::Unknown;
         }
         let containers = self.status.network_containers.iter();
         Blocks::known(containers.flat_map(|container| container.ip_assignments.iter().copied()))
     }
+
+    /// UID of the Node that it belongs to.
+    fn owner(&self) -> Option<&str> {
+        let mut owners = self.owners().into_iter();
+        let owner = owners.find(|owner| owner.controller && owner.kind == "Node");
+        owner.map(|owner| owner.uid)
+    }
+
+    /// True if two states say the same about blocks: daemons write their requests into the object,
+    /// too.
+    fn is_like(&self, other: &Self) -> bool {
+        self.status == other.status && self.owner() == other.owner()
+    }
 }
 
 /// State of knowledge about the blocks of one node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) enum Holding {
     /// Blocks are not routed.
-    #[default]
     Off,
     /// No list yet, or the object cannot be decoded.
     Unknown,
@@ -95,17 +94,6 @@ pub(super) enum Holding {
 }
 
 impl Holding {
-    /// True if both refer to the same object; contents are not compared.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Off, Self::Off)
-            | (Self::Unknown, Self::Unknown)
-            | (Self::Known(None), Self::Known(None)) => true,
-            (Self::Known(Some(one)), Self::Known(Some(other))) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
-    }
-
     /// The blocks for planning.
     pub(super) fn blocks(&self, uid: &str) -> Blocks {
         match self {
@@ -117,111 +105,95 @@ impl Holding {
     }
 }
 
-/// Watches NodeNetworkConfigs until it is dropped.
-pub(super) struct BlockFeed {
-    cache: BlockCache,
-    _following: AbortOnDropHandle<()>,
+/// NodeNetworkConfigs by node; `None` for one that cannot be decoded.
+type ByNode = HashMap<Box<str>, Option<Arc<NodeBlocks>>>;
+
+/// The blocks of all nodes, as the watch delivers them.
+#[derive(Debug)]
+pub(super) enum BlockList {
+    /// Blocks are not routed.
+    Off,
+    /// The first list is not complete, or the kind is not served. A part of a list must not be
+    /// visible: nodes that it lacks would seem to hold nothing.
+    Unknown(ByNode),
+    /// All objects.
+    Known(ByNode),
 }
 
-/// NodeNetworkConfigs by node; `None` inside for one that cannot be decoded, and `None` for all
-/// before the first complete list.
-type BlockCache = Arc<Mutex<Option<HashMap<Box<str>, Option<Arc<NodeBlocks>>>>>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Default for BlockList {
+    fn default() -> Self {
+        Self::Unknown(ByNode::new())
+    }
 }
 
-impl BlockFeed {
-    /// Starts the watch; `noticed` is called after every change.
-    pub(super) fn open(
-        cluster: &Cluster,
-        objects: &NetworkObjects,
-        ended: CancellationToken,
-        noticed: impl Fn() + Send + Sync + 'static,
-    ) -> Self {
-        let cache = BlockCache::default();
-        let (cluster, objects, shared) = (cluster.clone(), objects.clone(), cache.clone());
-        // The informer is released when the controller stops, not when it starts again.
-        let following = async move {
-            tokio::select! {
-                () = ended.cancelled() => {}
-                () = follow(&cluster, &objects, &shared, &noticed) => {}
+/// The nodes whose blocks changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum BlockChange {
+    /// All: they became known or unknown.
+    All,
+    /// The node of this name.
+    Of(Box<str>),
+}
+
+impl BlockList {
+    /// Takes in a change; returns the nodes whose blocks are different now.
+    pub(super) fn apply(&mut self, change: Change<NodeBlocks>) -> Option<BlockChange> {
+        let (by_node, known) = match self {
+            Self::Off => return None,
+            Self::Unknown(by_node) => (by_node, false),
+            Self::Known(by_node) => (by_node, true),
+        };
+        let (name, same): (Box<str>, bool) = match change {
+            Change::Added { new, .. } => {
+                let name: Box<str> = new.name().into();
+                by_node.insert(name.clone(), Some(new));
+                (name, false)
+            }
+            Change::Updated { old, new, .. } => {
+                let name: Box<str> = new.name().into();
+                let same = new.is_like(&old);
+                // The state before may have been one that cannot be decoded.
+                let before = by_node.insert(name.clone(), Some(new));
+                (name, same && matches!(before, Some(Some(_))))
+            }
+            Change::Deleted { last, .. } => {
+                by_node.remove(last.name());
+                (last.name().into(), false)
+            }
+            Change::Undecodable(object) if object.deleted => {
+                by_node.remove(&*object.key.name);
+                ((&*object.key.name).into(), false)
+            }
+            Change::Undecodable(object) => {
+                tracing::error!(key = %object.key, error = object.error, "cannot decode NodeNetworkConfig");
+                by_node.insert((&*object.key.name).into(), None);
+                ((&*object.key.name).into(), false)
+            }
+            Change::Synced => {
+                *self = Self::Known(std::mem::take(by_node));
+                return Some(BlockChange::All);
+            }
+            Change::Closed(_) => {
+                tracing::warn!(
+                    "watch of NodeNetworkConfigs ended; routes to nodes stay until it is restored"
+                );
+                *self = Self::default();
+                return known.then_some(BlockChange::All);
             }
         };
-        Self {
-            cache,
-            _following: AbortOnDropHandle::new(tokio::spawn(following)),
-        }
+        (known && !same).then_some(BlockChange::Of(name))
     }
 
     /// The present knowledge about the blocks of a node.
     pub(super) fn of(&self, node: &str) -> Holding {
-        match &*lock(&self.cache) {
-            None => Holding::Unknown,
-            Some(by_node) => match by_node.get(node) {
+        match self {
+            Self::Off => Holding::Off,
+            Self::Unknown(_) => Holding::Unknown,
+            Self::Known(by_node) => match by_node.get(node) {
                 None => Holding::Known(None),
                 Some(None) => Holding::Unknown,
                 Some(Some(object)) => Holding::Known(Some(object.clone())),
             },
-        }
-    }
-}
-
-async fn follow(
-    cluster: &Cluster,
-    objects: &NetworkObjects,
-    cache: &BlockCache,
-    noticed: &(impl Fn() + Sync),
-) {
-    let kind = network_kind(objects);
-    let spec = WatchSpec::all().namespace(&objects.namespace);
-    let mut served = cluster.kind(&kind);
-    loop {
-        let present = |state: &KindState| *state == KindState::Present;
-        if served.wait_for(present).await.is_err() {
-            return;
-        }
-        let informer = cluster.cache().informer_of::<NodeBlocks>(&kind, &spec);
-        update_cache(informer.subscribe(), cache, noticed).await;
-        *lock(cache) = None;
-        tracing::warn!(%kind, "watch of NodeNetworkConfigs ended; routes to nodes stay until it is restored");
-        noticed();
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// Updates the cache until the watch ends.
-async fn update_cache(
-    mut changes: Subscription<NodeBlocks>,
-    cache: &BlockCache,
-    noticed: &(impl Fn() + Sync),
-) {
-    let mut first = Some(HashMap::new());
-    while let Some(change) = changes.next().await {
-        let mut kept = lock(cache);
-        // A partial first list must not be visible.
-        let Some(by_node) = first.as_mut().or(kept.as_mut()) else {
-            return;
-        };
-        match change {
-            Change::Added { new, .. } | Change::Updated { new, .. } => {
-                by_node.insert(new.name().into(), Some(new));
-            }
-            Change::Deleted { last, .. } => drop(by_node.remove(last.name())),
-            Change::Undecodable(object) => {
-                tracing::error!(key = %object.key, error = object.error, "cannot decode NodeNetworkConfig");
-                by_node.insert((&*object.key.name).into(), None);
-            }
-            Change::Synced => {
-                if let Some(by_node) = first.take() {
-                    *kept = Some(by_node);
-                }
-            }
-            Change::Closed(_) => return,
-        }
-        drop(kept);
-        if first.is_none() {
-            noticed();
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Writes the node condition `NetworkUnavailable`, as upstream does.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api, Client,
+    Client,
     api::{Patch, PatchParams},
+    core::Request,
 };
+use serde::de::IgnoredAny;
 use serde_json::json;
 use weft_routes::ConditionChange;
+use weft_runtime::Kinded as _;
+
+use crate::views::RouteNode;
 
 /// Patches `nodes/status` by a strategic merge, which leaves all other conditions alone. A node
 /// that is gone is not an error.
@@ -26,12 +30,13 @@ pub(crate) async fn write(client: Client, change: &ConditionChange) -> kube::Res
         "reason": change.reason.as_str(),
         "message": change.reason.message(),
     }] } });
-    let nodes: Api<Node> = Api::all(client);
-    let parameters = PatchParams::default();
-    let patched = nodes
-        .patch_status(&change.node, &parameters, &Patch::Strategic(&patch))
-        .await;
-    match patched {
+    let request = Request::new(RouteNode::resource_kind().collection_path(None));
+    let (parameters, patch) = (PatchParams::default(), Patch::Strategic(patch));
+    let request = request
+        .patch_subresource("status", &change.node, &parameters, &patch)
+        .map_err(kube::Error::BuildRequest)?;
+    // The answer is the whole Node, which the watch brings as well.
+    match client.request::<IgnoredAny>(request).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other.map(drop),
     }

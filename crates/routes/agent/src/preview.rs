@@ -3,13 +3,11 @@
 use std::{collections::HashMap, error::Error, sync::Arc};
 
 use axum::http::Request;
-use k8s_openapi::api::core::v1::Node as FullNode;
-use kube::{Api, Client, api::ListParams};
-use serde::Deserialize as _;
-use serde_json::Value;
+use kube::Client;
+use serde::{Deserialize, de::DeserializeOwned};
 use weft_providers::Provider;
 use weft_routes::{Moment, NodeList, RoutePlan, TableCache, plan};
-use weft_runtime::Object as _;
+use weft_runtime::{Kinded as _, Object as _};
 
 use crate::{
     RoutesSettings,
@@ -27,11 +25,10 @@ pub async fn preview(
     own_node: Option<&str>,
 ) -> Result<RoutePlan, Box<dyn Error + Send + Sync>> {
     let capabilities = provider.capabilities();
-    let nodes: Api<FullNode> = Api::all(client.clone());
+    let nodes = RouteNode::resource_kind().collection_path(None);
     let held = Held::read(client, settings).await?;
     let mut projected = Vec::new();
-    for node in nodes.list(&ListParams::default()).await? {
-        let view: RouteNode = serde_json::from_value(serde_json::to_value(&node)?)?;
+    for view in list::<RouteNode>(client, nodes).await? {
         let mut node = view.to_node(provider, &capabilities);
         node.excluded |= own_node == Some(&*node.name);
         node.blocks = held.of(&node.name).blocks(&node.uid);
@@ -66,6 +63,17 @@ pub async fn preview(
     ))
 }
 
+/// All objects of a collection, in the type that the watch decodes.
+async fn list<K: DeserializeOwned>(client: &Client, path: String) -> kube::Result<Vec<K>> {
+    #[derive(Deserialize)]
+    struct List<K> {
+        items: Vec<K>,
+    }
+    let request = Request::get(path).body(Vec::new());
+    let request = request.map_err(kube::Error::HttpError)?;
+    Ok(client.request::<List<K>>(request).await?.items)
+}
+
 /// The NodeNetworkConfigs, read once.
 enum Held {
     Off,
@@ -82,16 +90,12 @@ impl Held {
             return Ok(Self::Off);
         };
         let path = network_kind(objects).collection_path(Some(&objects.namespace));
-        let list: Value = match client.request(Request::get(path).body(Vec::new())?).await {
+        let objects = match list::<NodeBlocks>(client, path).await {
             Err(kube::Error::Api(error)) if error.code == 404 => return Ok(Self::Unknown),
-            answer => answer?,
+            answer => answer?.into_iter(),
         };
-        let items = list["items"].as_array().into_iter().flatten();
-        let read = items.map(|item| {
-            let object = NodeBlocks::deserialize(item)?;
-            Ok((object.name().to_owned(), Arc::new(object)))
-        });
-        Ok(Self::Known(read.collect::<Result<_, serde_json::Error>>()?))
+        let named = |object: NodeBlocks| (object.name().to_owned(), Arc::new(object));
+        Ok(Self::Known(objects.map(named).collect()))
     }
 
     fn of(&self, node: &str) -> Holding {

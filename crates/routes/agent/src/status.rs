@@ -8,7 +8,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use weft_routes::{NextHop, Notice, Route, RoutePlan, Step, Target};
+use weft_runtime::ControllerState;
 
 /// The content of `/debug/routes`, which `weft routes status` prints.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -58,20 +60,37 @@ pub struct Row {
 
 /// The status, shared by the controller and the page that shows it.
 #[derive(Clone, Debug, Default)]
-pub struct StatusBoard(Arc<Mutex<RoutesStatus>>);
+pub struct StatusBoard(Arc<Mutex<Board>>);
+
+#[derive(Debug, Default)]
+struct Board {
+    status: RoutesStatus,
+    /// State of the controller, once there is one.
+    state: Option<watch::Receiver<ControllerState>>,
+}
 
 impl StatusBoard {
     /// A copy of the current status.
     pub fn read(&self) -> RoutesStatus {
-        self.lock().clone()
+        let board = self.lock();
+        let mut status = board.status.clone();
+        if let Some(state) = &board.state {
+            status.state = state.borrow().to_string();
+        }
+        status
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, RoutesStatus> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Board> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Shows this state of the controller from now on.
+    pub(crate) fn follow(&self, state: watch::Receiver<ControllerState>) {
+        self.lock().state = Some(state);
+    }
+
     pub(crate) fn change(&self, change: impl FnOnce(&mut RoutesStatus)) {
-        change(&mut self.lock());
+        change(&mut self.lock().status);
     }
 
     pub(crate) fn listed(&self) {
@@ -97,7 +116,7 @@ impl StatusBoard {
             let destination = step.destination().text().to_owned();
             match step.wanted() {
                 Some(wanted) => {
-                    let row = Row::of(&wanted.to_route(), false);
+                    let row = Row::of(&wanted.to_route());
                     status.table.insert(destination, row);
                 }
                 None => drop(status.table.remove(&destination)),
@@ -109,12 +128,16 @@ impl StatusBoard {
 impl RoutesStatus {
     fn planned(&mut self, plan: &RoutePlan) {
         self.passed_at = Some(now());
-        let kept = plan.kept.iter().map(|route| (route, false));
-        let left = plan.left.iter().map(|left| (&left.route, true));
-        self.table = kept
-            .chain(left)
-            .map(|(route, left)| (route.destination.text().to_owned(), Row::of(route, left)))
-            .collect();
+        let named = |route: &Route, row| (route.destination.text().to_owned(), row);
+        let kept = plan.kept.iter().map(|route| named(route, Row::of(route)));
+        let left = plan.left.iter().map(|left| {
+            let row = Row {
+                left_alone: true,
+                ..Row::of(&left.route)
+            };
+            named(&left.route, row)
+        });
+        self.table = kept.chain(left).collect();
         self.refused = plan.refusals.iter().map(ToString::to_string).collect();
         let withheld = plan.withheld.iter();
         self.withheld = withheld.map(|withheld| withheld.step.to_string()).collect();
@@ -136,14 +159,14 @@ impl RoutesStatus {
 }
 
 impl Row {
-    fn of(route: &Route, left_alone: bool) -> Self {
+    fn of(route: &Route) -> Self {
         Self {
             next_hop: route.next_hop.as_ref().map(NextHop::to_string),
             node: match &route.target {
                 Target::Node(name) => Some(name.to_string()),
                 Target::Unknown => None,
             },
-            left_alone,
+            left_alone: false,
         }
     }
 }

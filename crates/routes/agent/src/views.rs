@@ -22,7 +22,7 @@ pub(crate) struct RouteNode {
 
 projection!(RouteNode, "", "v1", "nodes", "Node");
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Spec {
     // Texts and not ranges: one malformed value must not make the node undecodable.
@@ -32,7 +32,7 @@ struct Spec {
     provider_id: Option<SharedStr>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Status {
     #[serde(deserialize_with = "null_is_default")]
@@ -41,7 +41,7 @@ struct Status {
     conditions: Option<Condition>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Address {
     r#type: SharedStr,
@@ -97,6 +97,14 @@ impl RouteNode {
                 .map(SharedStr::new)
                 .collect(),
         }
+    }
+
+    /// True if two states of a Node differ at most in a heartbeat.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.metadata.uid == other.metadata.uid
+            && self.metadata.labels == other.metadata.labels
+            && self.spec == other.spec
+            && self.status == other.status
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -1,9 +1,5 @@
 //! Writes to the API server that must end within the leadership term.
 
-use weft_runtime::Context;
-
-use crate::controller::RoutesKey;
-
 /// A write failed, or was cut off by the end of the leadership term.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
@@ -14,13 +10,12 @@ pub(crate) enum WriteError {
     NotLeading,
 }
 
-/// Runs a write for as long as this process leads.
-pub(crate) async fn fenced(
-    context: &Context<RoutesKey>,
-    write: impl Future<Output = kube::Result<()>>,
-) -> Result<(), WriteError> {
-    match context.fenced(write).await {
-        Some(result) => Ok(result?),
-        None => Err(WriteError::NotLeading),
+impl WriteError {
+    /// The result of a write that ran for as long as this process leads.
+    pub(crate) fn of(fenced: Option<kube::Result<()>>) -> Result<(), Self> {
+        match fenced {
+            Some(result) => Ok(result?),
+            None => Err(Self::NotLeading),
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use weft_model::ExponentialDelay;
+
 use crate::Moment;
 
 /// The calls that the provider still allows, as its answers report them, shared out by
@@ -19,6 +21,10 @@ pub struct Budget {
 /// Upper bound of every wait. Numbers in answers are untrusted: none may stop the controller for
 /// good.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
+
+/// Wait after refusals whose answers name no time.
+const GUESS: ExponentialDelay =
+    ExponentialDelay::new(Duration::from_secs(1), Duration::from_secs(60));
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -88,10 +94,9 @@ impl Budget {
     /// The provider refused a call because of its rate limit. Without a time to wait in the answer
     /// the wait doubles with every refusal, up to a minute.
     pub fn limited(&mut self, after: Option<Duration>, now: Moment) {
-        let longest = Duration::from_secs(60);
-        let guess = Duration::from_secs(1 << self.strikes.min(6)).min(longest);
         self.strikes = self.strikes.saturating_add(1);
-        let until = now + after.unwrap_or(guess).min(LONGEST_PAUSE);
+        let guess = || GUESS.after(self.strikes);
+        let until = now + after.unwrap_or_else(guess).min(LONGEST_PAUSE);
         self.paused_until = self.paused_until.max(Some(until));
     }
 

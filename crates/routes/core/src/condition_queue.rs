@@ -5,14 +5,15 @@ use std::{
     time::Duration,
 };
 
-use weft_model::SharedStr;
+use weft_model::{ExponentialDelay, SharedStr};
 
 use crate::{ConditionChange, Moment, Reason, WriteOutcome};
 
 /// Maximum number of writes at the same time.
 const PARALLEL: usize = 16;
-/// First and longest wait after a failed write; it doubles in between.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Wait after failed writes.
+const RETRY: ExponentialDelay =
+    ExponentialDelay::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Queue of conditions to write: one write at a time for each node, and only the latest condition.
 #[derive(Debug, Default)]
@@ -67,9 +68,8 @@ impl ConditionQueue {
             return;
         };
         if outcome == WriteOutcome::Failed {
-            let factor = 2_u32.saturating_pow(desired.failures.min(6));
             desired.failures = desired.failures.saturating_add(1);
-            desired.at = now + (RETRY.0 * factor).min(RETRY.1);
+            desired.at = now + RETRY.after(desired.failures);
         } else if desired.reason == change.reason {
             self.wanted.remove(&change.node);
         }

@@ -9,19 +9,23 @@ use std::{
     time::Duration,
 };
 
-use weft_model::{IpFamily, SharedStr};
+use weft_model::{ExponentialDelay, IpFamily, SharedStr};
 
 use crate::{Answer, InstanceAddresses, Moment, Node, NodeAddress, ProviderError};
 
-/// First and longest wait after a failed call. One call is for all instances, so that a long outage
+/// Wait after failed calls. One call is for all instances, so that a long outage
 /// costs four calls a minute, however many nodes wait for its end.
-const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
-/// First and longest wait after an invalid answer. It may have taken many calls: a list without end
+const RETRY: ExponentialDelay = seconds(2, 15);
+/// Wait after invalid answers. It may have taken many calls: a list without end
 /// is read up to a bound.
-const AFTER_GARBAGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
-/// First and longest wait after a mismatch, or an instance that the provider does not know: it may
+const AFTER_GARBAGE: ExponentialDelay = seconds(2, 300);
+/// Wait after a mismatch, or an instance that the provider does not know: it may
 /// be attached to the network in a moment.
-const RECHECK: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
+const RECHECK: ExponentialDelay = seconds(5, 300);
+
+const fn seconds(first: u64, longest: u64) -> ExponentialDelay {
+    ExponentialDelay::new(Duration::from_secs(first), Duration::from_secs(longest))
+}
 
 /// Known instance addresses, and the nodes that wait for an answer.
 #[derive(Debug)]
@@ -171,7 +175,7 @@ impl Instances {
                 continue;
             };
             pending.mismatches = pending.mismatches.saturating_add(1);
-            pending.at = now + grown(RECHECK, pending.mismatches);
+            pending.at = now + RECHECK.after(pending.mismatches);
             let node = pending.node.clone();
             checked.extend(self.check(node, now));
         }
@@ -188,17 +192,12 @@ impl Instances {
             ProviderError::Garbage(_) => AFTER_GARBAGE,
             _ => RETRY,
         };
-        let wait = requested.unwrap_or_else(|| grown(waits, self.failures));
+        let wait = requested.unwrap_or_else(|| waits.after(self.failures));
         self.pause = Some(Pause {
             until: now + wait,
             limited,
         });
     }
-}
-
-fn grown((first, longest): (Duration, Duration), times: u32) -> Duration {
-    let factor = 2_u32.saturating_pow(times.saturating_sub(1).min(16));
-    first.saturating_mul(factor).min(longest)
 }
 
 #[cfg(test)]
@@ -250,8 +249,8 @@ mod tests {
             .answered(&asked, answer("10.0.0.2"), FIRST)
             .unwrap();
         assert_eq!(checked.len(), 1, "the rules refuse it with a reason");
-        assert_eq!(instances.wake(), Some(FIRST + RECHECK.0));
-        let later = FIRST + RECHECK.0;
+        assert_eq!(instances.wake(), Some(FIRST + RECHECK.after(1)));
+        let later = FIRST + RECHECK.after(1);
         let asked = instances.ask(later).unwrap();
         let checked = instances
             .answered(&asked, answer("10.0.0.1"), later)
@@ -268,8 +267,11 @@ mod tests {
         let answer = Answer::from(Err(ProviderError::Uncertain));
         assert!(instances.answered(&asked, answer, FIRST).is_err());
         assert_eq!(instances.ask(FIRST), None);
-        assert_eq!(instances.wake(), Some(FIRST + RETRY.0));
-        assert_eq!(instances.ask(FIRST + RETRY.0), Some(vec!["17".into()]));
+        assert_eq!(instances.wake(), Some(FIRST + RETRY.after(1)));
+        assert_eq!(
+            instances.ask(FIRST + RETRY.after(1)),
+            Some(vec!["17".into()])
+        );
     }
 
     /// Two nodes, the provider having failed when it was asked about the first.
@@ -296,7 +298,7 @@ mod tests {
             None,
             "the second node waits with the first"
         );
-        let asked = instances.ask(FIRST + RETRY.0).unwrap();
+        let asked = instances.ask(FIRST + RETRY.after(1)).unwrap();
         assert_eq!(asked, ["17", "18"], "one question for both");
     }
 
@@ -322,7 +324,7 @@ mod tests {
             let answer = Answer::from(Err(ProviderError::Uncertain));
             assert!(instances.answered(&asked, answer, now).is_err());
         }
-        assert_eq!(instances.wake(), Some(now + RETRY.1));
+        assert_eq!(instances.wake(), Some(now + Duration::from_secs(15)));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct JoiningNodes {
     needs_address: bool,
     needs_machine: bool,
     nodes: HashMap<SharedStr, JoiningNode>,
+    /// The joining nodes by deadline.
+    deadlines: BTreeSet<(Moment, SharedStr)>,
     /// Ranges that had a route before, so that a repair is not measured as a first wait.
     routed: BTreeSet<(SharedStr, Cidr)>,
     /// Node and reason of refusals that were reported.
@@ -49,6 +51,7 @@ impl JoiningNodes {
             needs_address: !by_machine,
             needs_machine: by_machine || policy.needs_machine,
             nodes: HashMap::new(),
+            deadlines: BTreeSet::new(),
             routed: BTreeSet::new(),
             reported: BTreeSet::new(),
         }
@@ -62,7 +65,7 @@ impl JoiningNodes {
             self.forget(&node.name);
         }
         if node.excluded || node.ranges().next().is_none() {
-            self.nodes.remove(&node.name);
+            self.remove(&node.name);
             return;
         }
         let begun = if self.is_ready(node) {
@@ -70,15 +73,32 @@ impl JoiningNodes {
         } else {
             Stage::Joining(now + JOINING)
         };
+        let deadlines = &mut self.deadlines;
         let entry = self.nodes.entry(node.name.clone());
-        let entry = entry.or_insert_with(|| JoiningNode {
-            uid: node.uid.clone(),
-            stage: begun,
-            pod_cidrs: Vec::new(),
+        let entry = entry.or_insert_with(|| {
+            if let Stage::Joining(until) = begun {
+                deadlines.insert((until, node.name.clone()));
+            }
+            JoiningNode {
+                uid: node.uid.clone(),
+                stage: begun,
+                pod_cidrs: Vec::new(),
+            }
         });
         entry.pod_cidrs.clone_from(&node.pod_cidrs);
         if matches!(begun, Stage::Ready(_)) && !matches!(entry.stage, Stage::Ready(_)) {
+            if let Stage::Joining(until) = entry.stage {
+                deadlines.remove(&(until, node.name.clone()));
+            }
             entry.stage = begun;
+        }
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some((name, entry)) = self.nodes.remove_entry(name)
+            && let Stage::Joining(until) = entry.stage
+        {
+            self.deadlines.remove(&(until, name));
         }
     }
 
@@ -93,7 +113,7 @@ impl JoiningNodes {
 
     /// A node is gone.
     pub fn forget(&mut self, name: &str) {
-        self.nodes.remove(name);
+        self.remove(name);
         self.routed.retain(|(node, _)| **node != *name);
         self.reported.retain(|(node, _)| **node != *name);
     }
@@ -101,8 +121,11 @@ impl JoiningNodes {
     /// Marks nodes whose time is over. True if there are any: a pass is needed to report them.
     pub fn became_overdue(&mut self, now: Moment) -> bool {
         let mut any = false;
-        for entry in self.nodes.values_mut() {
-            if matches!(entry.stage, Stage::Joining(until) if until <= now) {
+        while let Some((until, _)) = self.deadlines.first()
+            && *until <= now
+            && let Some((_, name)) = self.deadlines.pop_first()
+        {
+            if let Some(entry) = self.nodes.get_mut(&name) {
                 entry.stage = Stage::Overdue;
                 any = true;
             }
@@ -112,11 +135,7 @@ impl JoiningNodes {
 
     /// Time at which the next node becomes overdue.
     pub fn wake(&self) -> Option<Moment> {
-        let joining = self.nodes.values().filter_map(|entry| match entry.stage {
-            Stage::Joining(until) => Some(until),
-            Stage::Overdue | Stage::Ready(_) => None,
-        });
-        joining.min()
+        self.deadlines.first().map(|(until, _)| *until)
     }
 
     /// A pass was planned. Returns the refusals of overdue nodes that were not reported yet; the
@@ -218,6 +237,23 @@ mod tests {
         joining.seen(&node(None), Moment::seconds(70));
         assert_eq!(joining.wake(), None);
         assert_eq!(joining.planned(&planned(node(None))), []);
+    }
+
+    #[test]
+    fn a_node_that_gets_ready_or_goes_has_no_deadline() {
+        let mut joining = JoiningNodes::new(&policy());
+        joining.seen(&node(None), Moment::START);
+        joining.seen(&node(Some("10.0.0.1")), Moment::seconds(5));
+        assert_eq!(joining.wake(), None, "ready");
+        let other = Node {
+            name: "node-2".into(),
+            ..node(None)
+        };
+        joining.seen(&other, Moment::seconds(10));
+        assert_eq!(joining.wake(), Some(Moment::seconds(70)));
+        joining.forget("node-2");
+        assert_eq!(joining.wake(), None, "gone");
+        assert!(!joining.became_overdue(Moment::seconds(500)));
     }
 
     #[test]

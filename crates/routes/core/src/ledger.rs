@@ -26,6 +26,8 @@ pub struct Ledger {
     held: Vec<(Ticket, Step)>,
     saving: Option<BTreeSet<Entry>>,
     not_before: Moment,
+    /// Whether the stored entries differ from those to store; `None` until they are compared again.
+    outdated: Option<bool>,
 }
 
 /// Work of the controller besides the record.
@@ -46,18 +48,26 @@ impl Ledger {
             held: Vec::new(),
             saving: None,
             not_before: Moment::START,
+            outdated: None,
         }
+    }
+
+    /// The routes that the controller knows to be ours may have changed.
+    pub fn owned_changed(&mut self) {
+        self.outdated = None;
     }
 
     /// A pass was planned.
     pub fn planned(&mut self, plan: &RoutePlan) {
         let wanted = plan.executable().iter().filter_map(Step::wanted);
         self.intended = wanted.filter_map(Wanted::key).collect();
+        self.outdated = None;
     }
 
     /// Holds a mutation until its route is recorded.
     pub fn hold(&mut self, ticket: Ticket, step: Step) {
         self.held.push((ticket, step));
+        self.outdated = None;
     }
 
     /// Takes the mutations that may start: their routes are recorded, or have no entry because the
@@ -70,37 +80,44 @@ impl Ledger {
             let stays = |key: &Entry| saving.as_ref().is_none_or(|saving| saving.contains(key));
             key.is_none_or(|key| recorded.contains(&key) && stays(&key))
         };
-        self.held.extract_if(.., written).collect()
+        let released: Vec<_> = self.held.extract_if(.., written).collect();
+        if !released.is_empty() {
+            self.outdated = None;
+        }
+        released
     }
 
     /// The entries to store, given the routes that the controller knows to be ours.
-    fn wanted(&self, ours: Vec<Entry>) -> BTreeSet<Entry> {
+    fn wanted(&self, owned: Vec<Entry>) -> BTreeSet<Entry> {
         let held = self.held.iter().filter_map(|(_, step)| step.wanted());
-        let mut entries: BTreeSet<Entry> = ours.into_iter().collect();
+        let mut entries: BTreeSet<Entry> = owned.into_iter().collect();
         entries.extend(held.filter_map(Wanted::key));
         entries.extend(self.intended.iter().cloned());
         entries
     }
 
-    /// The entries to write now, if any. Report the result with [`Ledger::saved`].
+    /// The entries to write now, if any. Report the result with [`Ledger::saved`]. `owned` returns the
+    /// routes that the controller knows to be ours; it is called only if something changed.
     pub fn save(
         &mut self,
-        ours: Vec<Entry>,
+        owned: impl FnOnce() -> Vec<Entry>,
         activity: Activity,
         now: Moment,
     ) -> Option<BTreeSet<Entry>> {
         let may = activity == Activity::Idle && self.not_before <= now;
-        if self.saving.is_some() || self.held.is_empty() && !may {
+        if self.saving.is_some() || self.held.is_empty() && !may || self.outdated == Some(false) {
             return None;
         }
-        let wanted = self.wanted(ours);
-        self.saving = (wanted != self.recorded).then_some(wanted);
+        let wanted = self.wanted(owned());
+        let outdated = wanted != self.recorded;
+        self.outdated = Some(outdated);
+        self.saving = outdated.then_some(wanted);
         self.saving.clone()
     }
 
-    /// Time of the next write, if the record is out of date.
-    pub fn wake(&self, ours: Vec<Entry>) -> Option<Moment> {
-        (self.wanted(ours) != self.recorded).then_some(self.not_before)
+    /// Time of the next write, if the record may be out of date.
+    pub fn wake(&self) -> Option<Moment> {
+        (self.outdated != Some(false)).then_some(self.not_before)
     }
 
     /// A write of the record ended. Returns the mutations that cannot start.
@@ -109,8 +126,9 @@ impl Ledger {
         entries: BTreeSet<Entry>,
         outcome: WriteOutcome,
         now: Moment,
-    ) -> Vec<Ticket> {
+    ) -> Vec<(Ticket, Step)> {
         self.saving = None;
+        self.outdated = None;
         if outcome == WriteOutcome::Written {
             self.recorded = entries;
             return Vec::new();
@@ -118,8 +136,7 @@ impl Ledger {
         // The write may have happened all the same: only entries in both versions are certain.
         self.recorded = self.recorded.intersection(&entries).cloned().collect();
         self.not_before = now + RETRY;
-        let held = std::mem::take(&mut self.held).into_iter();
-        held.map(|(ticket, _)| ticket).collect()
+        std::mem::take(&mut self.held)
     }
 }
 
@@ -152,8 +169,12 @@ mod tests {
     }
 
     fn released(ledger: &mut Ledger) -> Vec<Ticket> {
-        let released = ledger.release().into_iter();
-        released.map(|(ticket, _)| ticket).collect()
+        tickets(ledger.release())
+    }
+
+    fn tickets(mutations: Vec<(Ticket, Step)>) -> Vec<Ticket> {
+        let mutations = mutations.into_iter();
+        mutations.map(|(ticket, _)| ticket).collect()
     }
 
     #[test]
@@ -162,7 +183,7 @@ mod tests {
         ledger.hold(Ticket(1), create(1));
         assert_eq!(released(&mut ledger), []);
         let entries = ledger
-            .save(Vec::new(), Activity::Busy, Moment::START)
+            .save(Vec::new, Activity::Busy, Moment::START)
             .unwrap();
         assert_eq!(entries, BTreeSet::from([entry(1)]));
         assert_eq!(released(&mut ledger), [], "not written yet");
@@ -178,41 +199,47 @@ mod tests {
         let mut ledger = Ledger::new(BTreeSet::new());
         ledger.hold(Ticket(1), create(1));
         let entries = ledger
-            .save(Vec::new(), Activity::Busy, Moment::START)
+            .save(Vec::new, Activity::Busy, Moment::START)
             .unwrap();
-        assert_eq!(
-            ledger.saved(entries, WriteOutcome::Failed, Moment::START),
-            [Ticket(1)]
-        );
+        let given_up = ledger.saved(entries, WriteOutcome::Failed, Moment::START);
+        assert_eq!(tickets(given_up), [Ticket(1)]);
         assert_eq!(released(&mut ledger), []);
     }
 
     #[test]
     fn after_a_lost_answer_entries_that_may_have_been_removed_do_not_count_as_recorded() {
         let mut ledger = Ledger::new([entry(1), entry(2)].into());
-        let entries = ledger
-            .save(vec![entry(2)], Activity::Idle, Moment::START)
-            .unwrap();
+        let owned = || vec![entry(2)];
+        let entries = ledger.save(owned, Activity::Idle, Moment::START).unwrap();
         ledger.hold(Ticket(1), create(1));
         assert_eq!(released(&mut ledger), [], "its entry is being removed");
         let given_up = ledger.saved(entries, WriteOutcome::Failed, Moment::START);
-        assert_eq!(given_up, [Ticket(1)]);
+        assert_eq!(tickets(given_up), [Ticket(1)]);
         ledger.hold(Ticket(2), create(1));
         assert_eq!(released(&mut ledger), [], "it has to be written again");
-        let entries = ledger
-            .save(vec![entry(2)], Activity::Busy, Moment::START)
-            .unwrap();
+        let entries = ledger.save(owned, Activity::Busy, Moment::START).unwrap();
         assert!(entries.contains(&entry(1)));
     }
 
     #[test]
     fn entries_of_deleted_routes_are_removed_only_when_idle() {
         let mut ledger = Ledger::new([entry(1)].into());
-        assert_eq!(ledger.save(Vec::new(), Activity::Busy, Moment::START), None);
-        assert_eq!(ledger.wake(Vec::new()), Some(Moment::START));
+        assert_eq!(ledger.save(Vec::new, Activity::Busy, Moment::START), None);
+        assert_eq!(ledger.wake(), Some(Moment::START));
         let entries = ledger
-            .save(Vec::new(), Activity::Idle, Moment::START)
+            .save(Vec::new, Activity::Idle, Moment::START)
             .unwrap();
         assert!(entries.is_empty());
+        assert_eq!(
+            ledger.saved(entries, WriteOutcome::Written, Moment::START),
+            []
+        );
+        let asked = || unreachable!("nothing changed since");
+        assert_eq!(ledger.save(Vec::new, Activity::Idle, Moment::START), None);
+        assert_eq!(ledger.wake(), None, "nothing to write, nothing to wait for");
+        assert_eq!(ledger.save(asked, Activity::Idle, Moment::START), None);
+        ledger.owned_changed();
+        let owned = || vec![entry(3)];
+        assert!(ledger.save(owned, Activity::Idle, Moment::START).is_some());
     }
 }

@@ -2,19 +2,20 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, atomic::AtomicU32},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use tokio::sync::{mpsc, watch};
 use weft_model::ObjectKey;
 
 use super::{
-    Controller, ControllerState, Reconciler, StopReport, WatchId,
-    actor::{Actor, Settings},
-    source::{AnySource, Source},
+    Controller, Reconciler, WatchId,
+    handle::NewController,
+    inbox::{Inbox, KeySink},
+    lifecycle::{OnFailure, Settings},
+    source::{AnySource, Sink, Source},
     statistics::ControllerStatistics,
-    worker::Inbox,
+    worker::{QueueSettings, QueueWork},
 };
 use crate::{
     Cluster, Kind, Kinded, Mapper, Metrics, Object, OwnerFilter, Predicate, QueueKey, RateLimiter,
@@ -26,12 +27,16 @@ pub struct ControllerBuilder<Q: QueueKey> {
     name: String,
     queue_name: Option<String>,
     cluster: Cluster,
-    sources: Vec<Arc<dyn AnySource<Q>>>,
+    sources: Vec<Box<NewSource<Q>>>,
     requires: Vec<Kind>,
     limiter: Option<Box<dyn RateLimiter<Q>>>,
     metrics: Option<Metrics>,
     settings: Settings,
+    workers: QueueSettings,
 }
+
+/// Makes a source once the queue exists.
+type NewSource<Q> = dyn FnOnce(&Arc<Inbox<Q>>) -> Arc<dyn AnySource> + Send;
 
 /// Options of one watch of a controller.
 pub struct WatchOptions<K: Object> {
@@ -85,23 +90,39 @@ impl<K: Object> WatchOptions<K> {
     }
 
     pub(super) fn into_source<Q: QueueKey>(
-        self,
+        mut self,
         id: WatchId,
         kind: Kind,
         spec: WatchSpec,
         mapper: Mapper<K, Q>,
-    ) -> Source<K, Q> {
-        Source {
+        inbox: &Arc<Inbox<Q>>,
+    ) -> Arc<dyn AnySource> {
+        let sink = KeySink {
+            kind: kind.clone(),
+            predicate: self.predicate.take(),
+            mapper,
+            inbox: inbox.clone(),
+        };
+        self.with_sink(id, kind, spec, sink)
+    }
+
+    pub(super) fn with_sink(
+        self,
+        id: WatchId,
+        kind: Kind,
+        spec: WatchSpec,
+        sink: impl Sink<K>,
+    ) -> Arc<dyn AnySource> {
+        Arc::new(Source {
             id,
             kind,
             spec,
-            predicate: self.predicate,
-            mapper,
+            sink,
             optional: self.optional,
             resync: self.resync,
             replay_deletes: self.replay_deletes,
             known_at_stop: Mutex::new(HashMap::new()),
-        }
+        })
     }
 }
 
@@ -116,16 +137,12 @@ impl<Q: QueueKey> Controller<Q> {
             requires: Vec::new(),
             limiter: None,
             metrics: None,
-            settings: Settings {
-                name: name.into(),
+            settings: Settings::of_a_controller(name),
+            workers: QueueSettings {
                 concurrency: 1,
                 timeout: None,
-                sync_timeout: Duration::from_mins(2),
-                grace: Duration::from_secs(30),
                 recover_panics: true,
                 read_own_writes: None,
-                leader_only: false,
-                warm: true,
             },
         }
     }
@@ -177,8 +194,9 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
         options: WatchOptions<K>,
     ) -> Self {
         let id = WatchId(u32::try_from(self.sources.len()).unwrap_or(u32::MAX));
-        self.sources
-            .push(Arc::new(options.into_source(id, kind, spec, mapper)));
+        self.sources.push(Box::new(move |inbox| {
+            options.into_source(id, kind, spec, mapper, inbox)
+        }));
         self
     }
 
@@ -192,14 +210,14 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
     /// Reconciles of different keys that may run at a time. One by default.
     #[must_use]
     pub fn concurrency(mut self, workers: usize) -> Self {
-        self.settings.concurrency = workers.max(1);
+        self.workers.concurrency = workers.max(1);
         self
     }
 
     /// A reconcile that takes longer is dropped and counts as failed. No limit by default.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.settings.timeout = Some(limit);
+        self.workers.timeout = Some(limit);
         self
     }
 
@@ -207,7 +225,7 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
     /// degraded. Two minutes by default.
     #[must_use]
     pub fn sync_timeout(mut self, limit: Duration) -> Self {
-        self.settings.sync_timeout = limit;
+        self.settings.sync_timeout = Some(limit);
         self
     }
 
@@ -222,7 +240,7 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
     /// controller degraded until it is restarted.
     #[must_use]
     pub fn recover_panics(mut self, recover: bool) -> Self {
-        self.settings.recover_panics = recover;
+        self.workers.recover_panics = recover;
         self
     }
 
@@ -230,7 +248,7 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
     /// [`Context::tracked`](super::Context::tracked), for at most `patience`.
     #[must_use]
     pub fn read_own_writes(mut self, patience: Duration) -> Self {
-        self.settings.read_own_writes = Some(patience);
+        self.workers.read_own_writes = Some(patience);
         self
     }
 
@@ -281,50 +299,27 @@ impl<Q: QueueKey> ControllerBuilder<Q> {
         }
         let inbox = Arc::new(Inbox::new(queue.build()));
         inbox.queue.discard();
+        let sources = self.sources.into_iter().map(|source| source(&inbox));
+        let sources = sources.collect();
         let statistics = Arc::new(ControllerStatistics::new());
-        let (commands, received) = mpsc::unbounded_channel();
-        let state = watch::Sender::new(ControllerState::Stopped);
-        let controller = Controller {
-            commands,
-            state: state.subscribe(),
+        let work = Arc::new(QueueWork {
+            name: self.settings.name.clone(),
+            reconciler,
             inbox: inbox.clone(),
             statistics: statistics.clone(),
-            name: self.settings.name.clone(),
-            cluster: self.cluster.name().into(),
-            next_watch: Arc::new(AtomicU32::new(
-                u32::try_from(self.sources.len()).unwrap_or(0),
-            )),
-            leader_only: self.settings.leader_only,
-            concurrency: self.settings.concurrency,
-            wanted: Arc::default(),
-        };
-        if let Some(metrics) = &self.metrics {
-            metrics.observe_controller(&controller.handle());
-        }
-        let kinds = self.requires.into_iter().map(|kind| {
-            let states = self.cluster.kind(&kind);
-            (kind, states)
+            settings: self.workers,
         });
-        let actor = Actor {
-            kinds: kinds.collect(),
-            settings: self.settings,
-            reconciler: Arc::new(reconciler),
-            cluster: self.cluster,
-            inbox,
+        let handle = NewController {
+            sources,
+            requires: self.requires,
+            concurrency: self.workers.concurrency,
             statistics,
-            state,
-            commands: received,
-            sources: self.sources,
-            gate: None,
-            wanted: false,
-            run: None,
-            warm: Vec::new(),
-            waiters: Vec::new(),
-            abandoned: false,
-            saw_leaving: false,
-            ended: StopReport::default(),
-        };
-        tokio::spawn(actor.run());
-        controller
+            ..NewController::new(&self.cluster, self.settings, work, OnFailure::Degrade)
+        }
+        .spawn();
+        if let Some(metrics) = &self.metrics {
+            metrics.observe_controller(&handle);
+        }
+        Controller { handle, inbox }
     }
 }

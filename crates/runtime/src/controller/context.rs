@@ -1,11 +1,6 @@
 //! The context of a reconcile: its key, stores, client and deadline.
 
-use std::{
-    any::Any,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-    task::Poll,
-};
+use std::{fmt, sync::Arc};
 
 use kube::{Api, Client};
 use thiserror::Error;
@@ -14,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use weft_model::ObjectKey;
 
 use super::{
-    Gate, WatchId,
     expectation::{Expectations, TrackedApi},
+    scope::RunScope,
 };
 use crate::{InformerStopped, Kind, Lister, Object, QueueKey};
 
@@ -24,89 +19,13 @@ pub struct Context<Q: QueueKey> {
     pub(super) key: Q,
     pub(super) failures: u32,
     pub(super) reasons: Reasons,
-    pub(super) run: Arc<RunContext<Q>>,
+    pub(super) run: Arc<QueueRun<Q>>,
 }
 
 /// State that all reconciles of one run share.
-pub(super) struct RunContext<Q: QueueKey> {
-    pub(super) client: Client,
-    pub(super) stores: Stores,
-    pub(super) cancel: CancellationToken,
-    pub(super) gate: Option<Gate>,
+pub(super) struct QueueRun<Q> {
+    pub(super) scope: Arc<RunScope>,
     pub(super) expectations: Expectations<Q>,
-}
-
-/// Stores that the controller's sources fill. Sources are added and removed while the controller
-/// runs.
-#[derive(Default)]
-pub(super) struct Stores(RwLock<Vec<Store>>);
-
-struct Store {
-    source: WatchId,
-    kind: Kind,
-    view: Arc<dyn StoreView>,
-}
-
-/// A lister without its object type.
-pub(super) trait StoreView: Send + Sync {
-    fn any(&self) -> &dyn Any;
-    fn has_reached(&self, key: &ObjectKey, version: &str) -> bool;
-}
-
-impl<K: Object> StoreView for Lister<K> {
-    fn any(&self) -> &dyn Any {
-        self
-    }
-
-    /// `true` for a stopped informer: it never reaches the version, and waiting would only stall
-    /// the key.
-    fn has_reached(&self, key: &ObjectKey, version: &str) -> bool {
-        Self::has_reached(self, key, version).unwrap_or(true)
-    }
-}
-
-impl Stores {
-    pub(super) fn add(&self, source: WatchId, kind: Kind, view: Arc<dyn StoreView>) {
-        let mut stores = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        stores.push(Store { source, kind, view });
-    }
-
-    pub(super) fn remove(&self, source: WatchId) {
-        let mut stores = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        stores.retain(|store| store.source != source);
-    }
-
-    pub(super) fn clear(&self) {
-        self.0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
-    }
-
-    pub(super) fn lister<K: Object>(&self) -> Option<Lister<K>> {
-        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        stores
-            .iter()
-            .find_map(|store| store.view.any().downcast_ref::<Lister<K>>().cloned())
-    }
-
-    pub(super) fn lister_of_source<K: Object>(&self, source: WatchId) -> Option<Lister<K>> {
-        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let store = stores.iter().find(|store| store.source == source)?;
-        store.view.any().downcast_ref::<Lister<K>>().cloned()
-    }
-
-    fn lister_of_kind<K: Object>(&self, kind: &Kind) -> Option<Lister<K>> {
-        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let mut stores = stores.iter().filter(|store| store.kind == *kind);
-        stores.find_map(|store| store.view.any().downcast_ref::<Lister<K>>().cloned())
-    }
-
-    pub(super) fn has_reached(&self, kind: &Kind, key: &ObjectKey, version: &str) -> bool {
-        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let mut relevant = stores.iter().filter(|store| store.kind == *kind);
-        relevant.all(|store| store.view.has_reached(key, version))
-    }
 }
 
 /// Failure to read an object from a controller's stores.
@@ -138,38 +57,23 @@ impl<Q: QueueKey> Context<Q> {
 
     /// Cancelled when the controller is asked to stop. A reconcile that notices can end early.
     pub fn cancelled(&self) -> &CancellationToken {
-        &self.run.cancel
+        &self.run.scope.stop
     }
 
     /// Time after which external changes must have stopped: the end of the lease for controllers
     /// that need leadership.
     pub fn deadline(&self) -> Option<Instant> {
-        self.run.gate.as_ref().and_then(Gate::deadline)
+        self.run.scope.deadline()
     }
 
     /// Runs a mutation within [`Context::deadline`]. `None` if the deadline passed first.
-    ///
-    /// Checks the clock before every poll of the mutation, not only at the deadline: a process that
-    /// was suspended may be woken by an answer and must not go on with the next request.
     pub async fn fenced<T>(&self, mutation: impl Future<Output = T>) -> Option<T> {
-        let Some(deadline) = self.deadline() else {
-            return Some(mutation.await);
-        };
-        let mut mutation = std::pin::pin!(mutation);
-        let guarded = std::future::poll_fn(|task| {
-            if Instant::now() >= deadline {
-                return Poll::Ready(None);
-            }
-            mutation.as_mut().poll(task).map(Some)
-        });
-        tokio::time::timeout_at(deadline, guarded)
-            .await
-            .unwrap_or_default()
+        self.run.scope.fenced(mutation).await
     }
 
     /// The client of the controller's cluster.
     pub fn client(&self) -> &Client {
-        &self.run.client
+        &self.run.scope.client
     }
 
     /// The store that a source of this kind and type fills: for controllers whose sources decode
@@ -177,6 +81,7 @@ impl<Q: QueueKey> Context<Q> {
     pub fn lister_of<K: Object>(&self, kind: &Kind) -> Result<Lister<K>, NotWatched> {
         let name = std::any::type_name::<K>();
         self.run
+            .scope
             .stores
             .lister_of_kind(kind)
             .ok_or(NotWatched::NoSource(name))
@@ -185,7 +90,11 @@ impl<Q: QueueKey> Context<Q> {
     /// The store that a source of this type fills.
     pub fn lister<K: Object>(&self) -> Result<Lister<K>, NotWatched> {
         let name = std::any::type_name::<K>();
-        self.run.stores.lister().ok_or(NotWatched::NoSource(name))
+        self.run
+            .scope
+            .stores
+            .lister()
+            .ok_or(NotWatched::NoSource(name))
     }
 
     /// Writes through an API and remembers what was written: the key is not reconciled again

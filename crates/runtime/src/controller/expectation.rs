@@ -17,10 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, timeout_at};
 use weft_model::ObjectKey;
 
-use super::{
-    Gate,
-    context::{RunContext, Stores},
-};
+use super::{context::QueueRun, scope::Stores};
 use crate::{Kind, Kinded, QueueKey};
 
 /// Writes of each key that its stores have not shown yet.
@@ -45,7 +42,7 @@ impl<Q: QueueKey> Expectations<Q> {
         }
     }
 
-    fn expect(&self, cause: &Q, kind: Kind, key: ObjectKey, version: &str) {
+    pub(super) fn expect(&self, cause: &Q, kind: Kind, key: ObjectKey, version: &str) {
         let Some(patience) = self.patience else {
             return;
         };
@@ -56,9 +53,7 @@ impl<Q: QueueKey> Expectations<Q> {
             until: Instant::now() + patience,
         };
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let writes = written.entry(cause.clone()).or_default();
-        writes.retain(|known| (&known.kind, &known.key) != (&write.kind, &write.key));
-        writes.push(write);
+        written.entry(cause.clone()).or_default().push(write);
     }
 
     /// Time that a key still has to wait for its own writes, if any.
@@ -66,14 +61,17 @@ impl<Q: QueueKey> Expectations<Q> {
         let now = Instant::now();
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let writes = written.get_mut(cause)?;
-        writes.retain(|write| {
-            write.until > now && !stores.has_reached(&write.kind, &write.key, &write.version)
-        });
-        let wait = writes.iter().map(|write| write.until - now).max();
-        if wait.is_none() {
-            written.remove(cause);
+        // The latest first: the others are as good as certain to be older, so that a check costs no
+        // more than one look where thousands of writes wait.
+        while let Some(write) = writes.last() {
+            let over = write.until <= now;
+            if !over && !stores.has_reached(&write.kind, &write.key, &write.version) {
+                return Some(write.until - now);
+            }
+            writes.pop();
         }
-        wait
+        written.remove(cause);
+        None
     }
 }
 
@@ -82,11 +80,11 @@ impl<Q: QueueKey> Expectations<Q> {
 pub struct TrackedApi<K, Q: QueueKey> {
     api: Api<K>,
     cause: Q,
-    run: Arc<RunContext<Q>>,
+    run: Arc<QueueRun<Q>>,
 }
 
 impl<K, Q: QueueKey> TrackedApi<K, Q> {
-    pub(super) fn new(api: Api<K>, cause: Q, run: Arc<RunContext<Q>>) -> Self {
+    pub(super) fn new(api: Api<K>, cause: Q, run: Arc<QueueRun<Q>>) -> Self {
         Self { api, cause, run }
     }
 }
@@ -145,7 +143,7 @@ where
         &self,
         write: impl Future<Output = kube::Result<T>>,
     ) -> kube::Result<T> {
-        let Some(deadline) = self.run.gate.as_ref().and_then(Gate::deadline) else {
+        let Some(deadline) = self.run.scope.deadline() else {
             return write.await;
         };
         let late = |_| {

@@ -1,6 +1,7 @@
 //! Handles of a controller: start, stop, restart, and change its watches while it runs.
 
 use std::{
+    ops::Deref,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -12,26 +13,22 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    ControllerState, Gate, Reasons, WatchId, actor::Command, builder::WatchOptions,
-    source::AnySource, statistics::ControllerStatistics, worker::Inbox,
+    ControllerState, Gate, Reasons, WatchId,
+    builder::WatchOptions,
+    inbox::Inbox,
+    lifecycle::{Command, Lifecycle, OnFailure, Settings, Work},
+    source::AnySource,
+    statistics::ControllerStatistics,
 };
-use crate::{Kinded, Mapper, Priority, QueueKey, WatchSpec};
+use crate::{Cluster, Kind, Kinded, Mapper, Priority, QueueKey, WatchSpec};
 
-/// A controller with its key type.
+/// A controller of a key type: its handle, and what needs the keys.
 ///
 /// Cloning is cheap. When the last clone and the last [`ControllerHandle`] is dropped, the
 /// controller stops for good.
 pub struct Controller<Q: QueueKey> {
-    pub(super) commands: mpsc::UnboundedSender<Command<Q>>,
-    pub(super) state: watch::Receiver<ControllerState>,
+    pub(super) handle: ControllerHandle,
     pub(super) inbox: Arc<Inbox<Q>>,
-    pub(super) statistics: Arc<ControllerStatistics>,
-    pub(super) name: Arc<str>,
-    pub(super) cluster: Arc<str>,
-    pub(super) next_watch: Arc<AtomicU32>,
-    pub(super) leader_only: bool,
-    pub(super) concurrency: usize,
-    pub(super) wanted: Arc<AtomicBool>,
 }
 
 /// Triggers reconciles without keeping the controller alive: for tasks that follow something other
@@ -56,48 +53,6 @@ pub struct StopReport {
 }
 
 impl<Q: QueueKey> Controller<Q> {
-    /// Requests a start. Does nothing if it runs.
-    pub fn start(&self) {
-        self.wanted.store(true, Relaxed);
-        self.send(Command::Start);
-    }
-
-    /// Requests a stop, and resolves when no reconcile is alive, its subscriptions are released and
-    /// its queue is empty. Does nothing if it is stopped.
-    pub async fn stop(&self) -> StopReport {
-        self.stop_command(None).await
-    }
-
-    /// As [`Controller::stop`], with a grace time other than the controller's own.
-    pub async fn stop_within(&self, grace: Duration) -> StopReport {
-        self.stop_command(Some(grace)).await
-    }
-
-    async fn stop_command(&self, grace: Option<Duration>) -> StopReport {
-        let (done, answer) = oneshot::channel();
-        self.wanted.store(false, Relaxed);
-        self.send(Command::Stop { grace, done });
-        answer.await.unwrap_or_default()
-    }
-
-    /// Stops and starts again; resolves when the former run has ended.
-    pub async fn restart(&self) -> StopReport {
-        let (done, answer) = oneshot::channel();
-        self.wanted.store(true, Relaxed);
-        self.send(Command::Restart { done });
-        answer.await.unwrap_or_default()
-    }
-
-    /// Follows its state.
-    pub fn state(&self) -> watch::Receiver<ControllerState> {
-        self.state.clone()
-    }
-
-    /// Name in logs, metrics and commands.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Queues a key with reason [`Reasons::TRIGGERED`].
     pub fn trigger(&self, key: Q) {
         self.inbox.add(key, Reasons::TRIGGERED, Priority::NORMAL);
@@ -116,200 +71,247 @@ impl<Q: QueueKey> Controller<Q> {
     /// As [`Controller::add_watch`] for a kind chosen at run time, with options.
     pub fn add_watch_with<K: crate::Object>(
         &self,
-        kind: crate::Kind,
+        kind: Kind,
         spec: WatchSpec,
         mapper: Mapper<K, Q>,
         options: WatchOptions<K>,
     ) -> WatchId {
-        let id = WatchId(self.next_watch.fetch_add(1, Relaxed));
-        let source: Arc<dyn AnySource<Q>> = Arc::new(options.into_source(id, kind, spec, mapper));
-        self.send(Command::AddWatch(source));
+        let shared = &self.handle.shared;
+        let id = WatchId(shared.next_watch.fetch_add(1, Relaxed));
+        let source = options.into_source(id, kind, spec, mapper, &self.inbox);
+        shared.send(Command::AddWatch(source));
         id
     }
 
     /// Removes a watch. Returns whether there was one.
     pub async fn remove_watch(&self, id: WatchId) -> bool {
         let (done, answer) = oneshot::channel();
-        self.send(Command::RemoveWatch { id, done });
+        let command = Command::RemoveWatch { id, done };
+        self.handle.shared.send(command);
         answer.await.unwrap_or(false)
     }
 
     /// The same controller without its key type.
     pub fn handle(&self) -> ControllerHandle {
-        ControllerHandle {
-            inner: Arc::new(self.clone()),
-        }
+        self.handle.clone()
     }
+}
 
-    fn send(&self, command: Command<Q>) {
-        // The actor outlives every handle; a failure means that its runtime is shutting down.
-        if self.commands.send(command).is_err() {
-            tracing::debug!(controller = %self.name, "the controller's runtime has ended");
-        }
+impl<Q: QueueKey> Deref for Controller<Q> {
+    type Target = ControllerHandle;
+    fn deref(&self) -> &ControllerHandle {
+        &self.handle
     }
 }
 
 impl<Q: QueueKey> Clone for Controller<Q> {
     fn clone(&self) -> Self {
         Self {
-            commands: self.commands.clone(),
-            state: self.state.clone(),
+            handle: self.handle.clone(),
             inbox: self.inbox.clone(),
-            statistics: self.statistics.clone(),
-            name: self.name.clone(),
-            cluster: self.cluster.clone(),
-            next_watch: self.next_watch.clone(),
-            leader_only: self.leader_only,
-            concurrency: self.concurrency,
-            wanted: self.wanted.clone(),
         }
     }
 }
 
-/// A controller without its key type, as managers hold it.
+/// A controller, unit or machine, as managers hold it.
+///
+/// Cloning is cheap. When the last clone is dropped, it stops for good.
 #[derive(Clone)]
 pub struct ControllerHandle {
-    pub(super) inner: Arc<dyn AnyController>,
+    shared: Arc<Shared>,
 }
 
-pub(super) trait AnyController: Send + Sync {
-    fn start(&self);
-    fn stop(&self, grace: Option<Duration>) -> futures::future::BoxFuture<'_, StopReport>;
-    fn restart(&self) -> futures::future::BoxFuture<'_, StopReport>;
-    fn state(&self) -> watch::Receiver<ControllerState>;
-    fn name(&self) -> &Arc<str>;
-    fn cluster(&self) -> &Arc<str>;
-    fn set_gate(&self, gate: Gate);
-    fn leader_only(&self) -> bool;
-    fn concurrency(&self) -> usize;
-    fn queue_length(&self) -> usize;
-    fn known_keys(&self) -> usize;
-    fn longest_reconcile(&self) -> Duration;
-    fn is_wanted(&self) -> bool;
-    fn statistics(&self) -> &Arc<ControllerStatistics>;
+struct Shared {
+    name: Arc<str>,
+    cluster: Arc<str>,
+    leader_only: bool,
+    concurrency: usize,
+    commands: mpsc::UnboundedSender<Command>,
+    state: watch::Receiver<ControllerState>,
+    statistics: Arc<ControllerStatistics>,
+    work: Arc<dyn Work>,
+    next_watch: AtomicU32,
+    wanted: AtomicBool,
 }
 
-impl<Q: QueueKey> AnyController for Controller<Q> {
-    fn start(&self) {
-        self.start();
+impl Shared {
+    fn send(&self, command: Command) {
+        // The lifecycle outlives every handle; a failure means that its runtime is shutting down.
+        if self.commands.send(command).is_err() {
+            tracing::debug!(controller = %self.name, "the controller's runtime has ended");
+        }
     }
-    fn stop(&self, grace: Option<Duration>) -> futures::future::BoxFuture<'_, StopReport> {
-        Box::pin(self.stop_command(grace))
+}
+
+/// Everything that a lifecycle starts from.
+pub(super) struct NewController<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) settings: Settings,
+    pub(super) work: Arc<dyn Work>,
+    pub(super) on_failure: OnFailure,
+    pub(super) sources: Vec<Arc<dyn AnySource>>,
+    pub(super) requires: Vec<Kind>,
+    pub(super) concurrency: usize,
+    pub(super) statistics: Arc<ControllerStatistics>,
+}
+
+impl<'a> NewController<'a> {
+    /// One task, without sources and required kinds.
+    pub(super) fn new(
+        cluster: &'a Cluster,
+        settings: Settings,
+        work: Arc<dyn Work>,
+        on_failure: OnFailure,
+    ) -> Self {
+        Self {
+            cluster,
+            settings,
+            work,
+            on_failure,
+            sources: Vec::new(),
+            requires: Vec::new(),
+            concurrency: 1,
+            statistics: Arc::new(ControllerStatistics::new()),
+        }
     }
-    fn restart(&self) -> futures::future::BoxFuture<'_, StopReport> {
-        Box::pin(self.restart())
-    }
-    fn state(&self) -> watch::Receiver<ControllerState> {
-        self.state()
-    }
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-    fn cluster(&self) -> &Arc<str> {
-        &self.cluster
-    }
-    fn set_gate(&self, gate: Gate) {
-        self.send(Command::SetGate(gate));
-    }
-    fn leader_only(&self) -> bool {
-        self.leader_only
-    }
-    fn concurrency(&self) -> usize {
-        self.concurrency
-    }
-    fn queue_length(&self) -> usize {
-        self.inbox.queue.len()
-    }
-    fn known_keys(&self) -> usize {
-        self.inbox.queue.total()
-    }
-    fn longest_reconcile(&self) -> Duration {
-        self.inbox.queue.longest_running()
-    }
-    fn is_wanted(&self) -> bool {
-        self.wanted.load(Relaxed)
-    }
-    fn statistics(&self) -> &Arc<ControllerStatistics> {
-        &self.statistics
+
+    /// Spawns the lifecycle, stopped, on the current tokio runtime.
+    pub(super) fn spawn(self) -> ControllerHandle {
+        let (commands, received) = mpsc::unbounded_channel();
+        let state = watch::Sender::new(ControllerState::Stopped);
+        let shared = Shared {
+            name: self.settings.name.clone(),
+            cluster: self.cluster.name().into(),
+            leader_only: self.settings.leader_only,
+            concurrency: self.concurrency,
+            commands,
+            state: state.subscribe(),
+            statistics: self.statistics.clone(),
+            work: self.work.clone(),
+            next_watch: AtomicU32::new(u32::try_from(self.sources.len()).unwrap_or(u32::MAX)),
+            wanted: AtomicBool::new(false),
+        };
+        let kinds = self.requires.into_iter().map(|kind| {
+            let states = self.cluster.kind(&kind);
+            (kind, states)
+        });
+        let lifecycle = Lifecycle {
+            kinds: kinds.collect(),
+            settings: self.settings,
+            work: self.work,
+            on_failure: self.on_failure,
+            cluster: self.cluster.clone(),
+            statistics: self.statistics,
+            state,
+            commands: received,
+            sources: self.sources,
+            gate: None,
+            wanted: false,
+            run: None,
+            warm: Vec::new(),
+            waiters: Vec::new(),
+            abandoned: false,
+            saw_leaving: false,
+            failed: None,
+            failures: 0,
+            ended: StopReport::default(),
+        };
+        tokio::spawn(lifecycle.run());
+        ControllerHandle {
+            shared: Arc::new(shared),
+        }
     }
 }
 
 impl ControllerHandle {
-    /// See [`Controller::start`].
+    /// Requests a start. Does nothing if it runs.
     pub fn start(&self) {
-        self.inner.start();
+        self.shared.wanted.store(true, Relaxed);
+        self.shared.send(Command::Start);
     }
 
-    /// See [`Controller::stop`].
+    /// Requests a stop, and resolves when no reconcile is alive, its subscriptions are released and
+    /// its queue is empty. Does nothing if it is stopped.
     pub async fn stop(&self) -> StopReport {
-        self.inner.stop(None).await
+        self.stop_command(None).await
     }
 
-    /// See [`Controller::stop_within`].
+    /// As [`ControllerHandle::stop`], with a grace time other than the controller's own.
     pub async fn stop_within(&self, grace: Duration) -> StopReport {
-        self.inner.stop(Some(grace)).await
+        self.stop_command(Some(grace)).await
     }
 
-    /// See [`Controller::restart`].
+    async fn stop_command(&self, grace: Option<Duration>) -> StopReport {
+        let (done, answer) = oneshot::channel();
+        self.shared.wanted.store(false, Relaxed);
+        self.shared.send(Command::Stop { grace, done });
+        answer.await.unwrap_or_default()
+    }
+
+    /// Stops and starts again; resolves when the former run has ended.
     pub async fn restart(&self) -> StopReport {
-        self.inner.restart().await
+        let (done, answer) = oneshot::channel();
+        self.shared.wanted.store(true, Relaxed);
+        self.shared.send(Command::Restart { done });
+        answer.await.unwrap_or_default()
     }
 
-    /// See [`Controller::state`].
+    /// Follows its state.
     pub fn state(&self) -> watch::Receiver<ControllerState> {
-        self.inner.state()
+        self.shared.state.clone()
     }
 
-    /// See [`Controller::name`].
+    /// Name in logs, metrics and commands.
     pub fn name(&self) -> &str {
-        self.inner.name()
+        &self.shared.name
     }
 
     /// Name of its cluster.
     pub fn cluster(&self) -> &str {
-        self.inner.cluster()
+        &self.shared.cluster
     }
 
     /// Returns whether it runs only while this process is the leader.
     pub fn leader_only(&self) -> bool {
-        self.inner.leader_only()
+        self.shared.leader_only
     }
 
     /// Replaces the gate of a leader-only controller.
     pub fn set_gate(&self, gate: Gate) {
-        self.inner.set_gate(gate);
+        self.shared.send(Command::SetGate(gate));
     }
 
     pub(crate) fn statistics(&self) -> &Arc<ControllerStatistics> {
-        self.inner.statistics()
+        &self.shared.statistics
     }
 
     pub(crate) fn concurrency(&self) -> usize {
-        self.inner.concurrency()
+        self.shared.concurrency
     }
 
     /// Time that the oldest running reconcile has taken so far.
     pub fn longest_reconcile(&self) -> Duration {
-        self.inner.longest_reconcile()
+        self.shared.work.load().longest
     }
 
     /// Returns whether it was last asked to run.
     pub fn is_wanted(&self) -> bool {
-        self.inner.is_wanted()
+        self.shared.wanted.load(Relaxed)
     }
 
     /// Its entry in `/debug/controllers`.
     pub fn info(&self) -> ControllerInfo {
-        let statistics = self.inner.statistics();
+        let statistics = self.statistics();
+        let load = self.shared.work.load();
         ControllerInfo {
             name: self.name().to_owned(),
-            cluster: self.inner.cluster().to_string(),
-            state: self.inner.state().borrow().clone(),
+            cluster: self.cluster().to_owned(),
+            state: self.shared.state.borrow().clone(),
             leader_only: self.leader_only(),
             workers: self.concurrency(),
             active_workers: statistics.active_workers.load(Relaxed),
-            queued: self.inner.queue_length(),
-            known: self.inner.known_keys(),
+            queued: load.queued,
+            known: load.known,
             starts: statistics.starts.load(Relaxed),
             succeeded: statistics.success.load(Relaxed) + statistics.requeue_after.load(Relaxed),
             failed: statistics.error.load(Relaxed),

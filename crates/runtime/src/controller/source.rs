@@ -1,9 +1,8 @@
-//! Sources: move the changes of an informer into a controller's queue.
+//! Sources: move the changes of an informer to a controller.
 
 use std::{
     any::Any,
     collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -12,10 +11,10 @@ use futures::future::BoxFuture;
 use tokio::{sync::mpsc, time::Instant};
 use weft_model::ObjectKey;
 
-use super::{Reasons, context::RunContext, worker::Inbox};
+use super::scope::RunScope;
 use crate::{
-    Change, Cluster, Informer, InformerState, Kind, KindState, Lister, Mapper, Object, Predicate,
-    Priority, QueueKey, StopReason, WatchSpec,
+    Change, Cluster, Informer, InformerState, Kind, KindState, Lister, Object, StopReason,
+    WatchSpec,
 };
 
 /// Identifies one watch of a controller.
@@ -32,7 +31,7 @@ pub(super) enum Report {
 }
 
 /// A source without its object type.
-pub(super) trait AnySource<Q: QueueKey>: Send + Sync {
+pub(super) trait AnySource: Send + Sync {
     fn id(&self) -> WatchId;
     fn describe(&self) -> String;
     fn is_optional(&self) -> bool;
@@ -40,33 +39,38 @@ pub(super) trait AnySource<Q: QueueKey>: Send + Sync {
     /// Holds the informer without following it, so that a later start finds it synced.
     fn warm(&self, cluster: &Cluster) -> Box<dyn Any + Send>;
     /// Follows the informer from now on; the future runs until dropped or the informer ends.
-    fn open(self: Arc<Self>, feed: Feed<Q>) -> BoxFuture<'static, ()>;
+    fn open(self: Arc<Self>, feed: Feed) -> BoxFuture<'static, ()>;
     /// Called before a stop: keeps what a later start needs.
-    fn remember(&self, run: &RunContext<Q>);
+    fn remember(&self, scope: &RunScope);
 }
 
 /// A source's way to its controller while it runs.
-pub(super) struct Feed<Q: QueueKey> {
+#[derive(Clone)]
+pub(super) struct Feed {
     pub(super) cluster: Cluster,
-    pub(super) inbox: Arc<Inbox<Q>>,
-    pub(super) run: Arc<RunContext<Q>>,
+    pub(super) scope: Arc<RunScope>,
     pub(super) reports: mpsc::UnboundedSender<Report>,
 }
 
+/// Receiver of a source's changes: a queue of keys, or the inbox of a machine.
+pub(super) trait Sink<K: Object>: Send + Sync + 'static {
+    /// Takes a change. Meanwhile the informer coalesces later ones.
+    fn deliver(&self, change: Change<K>) -> impl Future<Output = ()> + Send;
+}
+
 /// A source of one kind.
-pub(super) struct Source<K: Object, Q: QueueKey> {
+pub(super) struct Source<K: Object, S> {
     pub(super) id: WatchId,
     pub(super) kind: Kind,
     pub(super) spec: WatchSpec,
-    pub(super) predicate: Option<Predicate<K>>,
-    pub(super) mapper: Mapper<K, Q>,
+    pub(super) sink: S,
     pub(super) optional: bool,
     pub(super) resync: Option<Duration>,
     pub(super) replay_deletes: bool,
     pub(super) known_at_stop: Mutex<HashMap<ObjectKey, Arc<K>>>,
 }
 
-impl<K: Object, Q: QueueKey> AnySource<Q> for Source<K, Q> {
+impl<K: Object, S: Sink<K>> AnySource for Source<K, S> {
     fn id(&self) -> WatchId {
         self.id
     }
@@ -87,7 +91,7 @@ impl<K: Object, Q: QueueKey> AnySource<Q> for Source<K, Q> {
         Box::new(cluster.cache().informer_of::<K>(&self.kind, &self.spec))
     }
 
-    fn open(self: Arc<Self>, feed: Feed<Q>) -> BoxFuture<'static, ()> {
+    fn open(self: Arc<Self>, feed: Feed) -> BoxFuture<'static, ()> {
         if self.optional {
             return Box::pin(self.follow_while_served(feed));
         }
@@ -95,7 +99,7 @@ impl<K: Object, Q: QueueKey> AnySource<Q> for Source<K, Q> {
             .cluster
             .cache()
             .informer_of::<K>(&self.kind, &self.spec);
-        feed.run
+        feed.scope
             .stores
             .add(self.id, self.kind.clone(), Arc::new(informer.lister()));
         let pump = Pump::new(self, feed, informer);
@@ -105,11 +109,11 @@ impl<K: Object, Q: QueueKey> AnySource<Q> for Source<K, Q> {
         })
     }
 
-    fn remember(&self, run: &RunContext<Q>) {
+    fn remember(&self, scope: &RunScope) {
         if !self.replay_deletes {
             return;
         }
-        let lister = run.stores.lister_of_source::<K>(self.id);
+        let lister = scope.stores.lister_of_source::<K>(self.id);
         let objects = lister.and_then(|lister| lister.list().ok());
         if let Some(objects) = objects {
             let known = objects
@@ -124,10 +128,10 @@ impl<K: Object, Q: QueueKey> AnySource<Q> for Source<K, Q> {
     }
 }
 
-impl<K: Object, Q: QueueKey> Source<K, Q> {
+impl<K: Object, S: Sink<K>> Source<K, S> {
     /// An optional source follows its kind while that is served and holds nothing up while it is
     /// not.
-    async fn follow_while_served(self: Arc<Self>, feed: Feed<Q>) {
+    async fn follow_while_served(self: Arc<Self>, feed: Feed) {
         let mut served = feed.cluster.kind(&self.kind);
         loop {
             if served
@@ -141,17 +145,11 @@ impl<K: Object, Q: QueueKey> Source<K, Q> {
                 .cluster
                 .cache()
                 .informer_of::<K>(&self.kind, &self.spec);
-            feed.run
+            feed.scope
                 .stores
                 .add(self.id, self.kind.clone(), Arc::new(informer.lister()));
-            let again = Feed {
-                cluster: feed.cluster.clone(),
-                inbox: feed.inbox.clone(),
-                run: feed.run.clone(),
-                reports: feed.reports.clone(),
-            };
-            let (reason, pump) = Pump::new(self.clone(), again, informer).run().await;
-            feed.run.stores.remove(self.id);
+            let (reason, pump) = Pump::new(self.clone(), feed.clone(), informer).run().await;
+            feed.scope.stores.remove(self.id);
             if reason != StopReason::KindRemoved {
                 // Evicted while its kind is served: a failure, optional or not.
                 return pump.report(Report::Closed(self.id, reason));
@@ -168,15 +166,15 @@ impl<K: Object, Q: QueueKey> Source<K, Q> {
     }
 }
 
-/// Moves changes of one informer into the queue.
-struct Pump<K: Object, Q: QueueKey> {
-    source: Arc<Source<K, Q>>,
-    feed: Feed<Q>,
+/// Moves changes of one informer to the sink.
+struct Pump<K: Object, S> {
+    source: Arc<Source<K, S>>,
+    feed: Feed,
     informer: Informer<K>,
 }
 
-impl<K: Object, Q: QueueKey> Pump<K, Q> {
-    fn new(source: Arc<Source<K, Q>>, feed: Feed<Q>, informer: Informer<K>) -> Self {
+impl<K: Object, S: Sink<K>> Pump<K, S> {
+    fn new(source: Arc<Source<K, S>>, feed: Feed, informer: Informer<K>) -> Self {
         Self {
             source,
             feed,
@@ -203,19 +201,23 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
             };
             tokio::select! {
                 change = changes.next() => match change {
-                    Some(Change::Closed(reason)) => return (reason, self),
+                    Some(Change::Closed(reason)) => {
+                        self.deliver(Change::Closed(reason.clone())).await;
+                        return (reason, self);
+                    }
                     None => return (StopReason::Released, self),
                     Some(Change::Synced) => {
-                        self.replay_deletes();
+                        self.replay_deletes().await;
+                        self.deliver(Change::Synced).await;
                         self.report(Report::Synced(self.source.id));
                     }
-                    Some(change) => self.deliver(&change),
+                    Some(change) => self.deliver(change).await,
                 },
                 Ok(()) = state.changed() => {
                     stale = self.note_state(&state.borrow_and_update(), stale);
                 }
                 () = due => {
-                    self.resync(&self.informer.lister());
+                    self.resync(&self.informer.lister()).await;
                     resync_at = self.next_resync();
                 }
             }
@@ -248,17 +250,22 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
         Some(Instant::now() + period.mul_f64(0.9 + 0.2 * fastrand::f64()))
     }
 
-    fn resync(&self, lister: &Lister<K>) {
+    async fn deliver(&self, change: Change<K>) {
+        self.source.sink.deliver(change).await;
+    }
+
+    async fn resync(&self, lister: &Lister<K>) {
         for object in lister.list().unwrap_or_default() {
-            self.deliver(&Change::Updated {
+            let change = Change::Updated {
                 old: object.clone(),
                 new: object,
                 resync: true,
-            });
+            };
+            self.deliver(change).await;
         }
     }
 
-    fn replay_deletes(&self) {
+    async fn replay_deletes(&self) {
         let known = std::mem::take(
             &mut *self
                 .source
@@ -270,69 +277,12 @@ impl<K: Object, Q: QueueKey> Pump<K, Q> {
         for (key, last) in known {
             let now = lister.get(&key).ok().flatten();
             if now.is_none_or(|object| object.uid() != last.uid()) {
-                self.deliver(&Change::Deleted {
+                let change = Change::Deleted {
                     last,
                     final_state_unknown: true,
-                });
+                };
+                self.deliver(change).await;
             }
-        }
-    }
-
-    /// Predicates and mappings are the user's code: a panic costs one change, not the source.
-    fn deliver(&self, change: &Change<K>) {
-        let delivered = catch_unwind(AssertUnwindSafe(|| self.enqueue(change)));
-        if delivered.is_err() {
-            tracing::error!(source = %self.source.kind, key = ?change.key(),
-                "predicate or mapping panicked; change skipped");
-        }
-    }
-
-    fn enqueue(&self, change: &Change<K>) {
-        if self
-            .source
-            .predicate
-            .as_ref()
-            .is_some_and(|predicate| !predicate.allows(change))
-        {
-            return;
-        }
-        let (reason, priority) = match change {
-            Change::Added { initial: true, .. } => (Reasons::INITIAL, Priority::LOW),
-            Change::Added { .. } => (Reasons::ADDED, Priority::NORMAL),
-            Change::Updated { resync: true, .. } => (Reasons::RESYNC, Priority::LOW),
-            Change::Updated { .. } => (Reasons::UPDATED, Priority::NORMAL),
-            Change::Deleted { .. } => (Reasons::DELETED, Priority::NORMAL),
-            Change::Undecodable(_) => (Reasons::UNDECODABLE, Priority::NORMAL),
-            Change::Synced | Change::Closed(_) => return,
-        };
-        for key in self.keys(change) {
-            self.feed.inbox.add(key, reason, priority);
-        }
-    }
-
-    fn keys(&self, change: &Change<K>) -> Vec<Q> {
-        let mapper = &self.source.mapper;
-        match change {
-            Change::Updated {
-                old,
-                new,
-                resync: false,
-            } => {
-                let mut keys = mapper.keys(new);
-                // A panic on the old state must not lose the new one.
-                let of_old = catch_unwind(AssertUnwindSafe(|| mapper.keys(old)));
-                for key in of_old.unwrap_or_default() {
-                    if !keys.contains(&key) {
-                        keys.push(key);
-                    }
-                }
-                keys
-            }
-            Change::Undecodable(object) => mapper.bare_key(&object.key).into_iter().collect(),
-            _ => change
-                .object()
-                .map(|object| mapper.keys(object))
-                .unwrap_or_default(),
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use std::{
     any::Any,
-    collections::HashMap,
     panic::{AssertUnwindSafe, resume_unwind},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -13,71 +12,83 @@ use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use super::{
-    Action, Context, Reasons, ReconcileError, Reconciler, context::RunContext,
+    Action, Context, Reasons, ReconcileError, Reconciler,
+    context::QueueRun,
+    expectation::Expectations,
+    inbox::Inbox,
+    lifecycle::{Load, Tasks, Work},
+    scope::RunScope,
     statistics::ControllerStatistics,
 };
-use crate::{AddOptions, Lease, Priority, QueueKey, Workqueue};
+use crate::{Lease, QueueKey};
 
-/// A controller's queue together with the reasons for each key.
-pub(super) struct Inbox<Q: QueueKey> {
-    pub(super) queue: Workqueue<Q>,
-    reasons: Mutex<HashMap<Q, Reasons>>,
-}
+/// Interval at which work that waits for its own writes checks its stores.
+pub(super) const RECHECK_WRITES: Duration = Duration::from_millis(100);
 
-impl<Q: QueueKey> Inbox<Q> {
-    pub(super) fn new(queue: Workqueue<Q>) -> Self {
-        Self {
-            queue,
-            reasons: Mutex::new(HashMap::new()),
-        }
-    }
-
-    pub(super) fn add(&self, key: Q, reason: Reasons, priority: Priority) {
-        if self.queue.is_closed() {
-            return;
-        }
-        self.note(&key, reason);
-        self.queue.add_with(
-            key,
-            AddOptions {
-                priority,
-                ..AddOptions::default()
-            },
-        );
-    }
-
-    fn note(&self, key: &Q, reason: Reasons) {
-        let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
-        reasons.entry(key.clone()).or_default().insert(reason);
-    }
-
-    fn take_reasons(&self, key: &Q) -> Reasons {
-        let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
-        reasons.remove(key).unwrap_or_default()
-    }
-
-    /// Opens the queue, empty, for a new run.
-    pub(super) fn reopen(&self) {
-        self.reasons
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
-        self.queue.reopen();
-    }
-}
-
-/// Interval at which a key that waits for its own writes checks its stores.
-const RECHECK_WRITES: Duration = Duration::from_millis(100);
-
-/// Takes keys and reconciles them until the queue is closed.
-pub(super) struct Worker<Q: QueueKey, R> {
+/// Reconciles the keys of a queue, by a number of workers.
+pub(super) struct QueueWork<Q: QueueKey, R> {
     pub(super) name: Arc<str>,
-    pub(super) reconciler: Arc<R>,
+    pub(super) reconciler: R,
     pub(super) inbox: Arc<Inbox<Q>>,
-    pub(super) run: Arc<RunContext<Q>>,
     pub(super) statistics: Arc<ControllerStatistics>,
+    pub(super) settings: QueueSettings,
+}
+
+/// Options of the workers.
+#[derive(Clone, Copy)]
+pub(super) struct QueueSettings {
+    pub(super) concurrency: usize,
     pub(super) timeout: Option<Duration>,
     pub(super) recover_panics: bool,
+    pub(super) read_own_writes: Option<Duration>,
+}
+
+impl<Q: QueueKey, R: Reconciler<Q>> Work for QueueWork<Q, R> {
+    fn open(&self) {
+        self.inbox.reopen();
+    }
+
+    fn spawn(self: Arc<Self>, scope: &Arc<RunScope>, tasks: &mut Tasks) {
+        let run = Arc::new(QueueRun {
+            scope: scope.clone(),
+            expectations: Expectations::new(self.settings.read_own_writes),
+        });
+        for _ in 0..self.settings.concurrency {
+            let worker = Worker {
+                work: self.clone(),
+                run: run.clone(),
+            };
+            tasks.spawn(async move {
+                worker.work().await;
+                Ok(())
+            });
+        }
+        scope.ready.cancel();
+    }
+
+    fn close(&self) {
+        self.inbox.queue.discard();
+    }
+
+    /// Workers that only wait for the queue have nothing to lose.
+    fn busy(&self, _tasks: usize) -> usize {
+        usize::try_from(self.statistics.active_workers.load(Relaxed)).unwrap_or(0)
+    }
+
+    fn load(&self) -> Load {
+        let queue = &self.inbox.queue;
+        Load {
+            queued: queue.len(),
+            known: queue.total(),
+            longest: queue.longest_running(),
+        }
+    }
+}
+
+/// Takes keys and reconciles them until the queue is closed.
+struct Worker<Q: QueueKey, R> {
+    work: Arc<QueueWork<Q, R>>,
+    run: Arc<QueueRun<Q>>,
 }
 
 enum Outcome {
@@ -88,26 +99,30 @@ enum Outcome {
 }
 
 impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
-    pub(super) async fn work(self: Arc<Self>) {
-        while let Some(lease) = self.inbox.queue.next().await {
+    async fn work(self) {
+        tokio::select! {
+            () = self.run.scope.synced.cancelled() => {}
+            () = self.run.scope.stop.cancelled() => return,
+        }
+        while let Some(lease) = self.work.inbox.queue.next().await {
             self.process(lease).await;
         }
     }
 
     async fn process(&self, lease: Lease<Q>) {
-        if let Some(wait) = self.run.expectations.unseen(&lease, &self.run.stores) {
+        if let Some(wait) = self.run.expectations.unseen(&lease, &self.run.scope.stores) {
             // The event of the key's own write brings it back, unless a predicate drops that event.
             let wait = wait.min(RECHECK_WRITES);
-            self.inbox.queue.add_after(lease.clone(), wait);
+            self.work.inbox.queue.add_after(lease.clone(), wait);
             return;
         }
-        let reasons = self.inbox.take_reasons(&lease);
+        let reasons = self.work.inbox.take_reasons(&lease);
         let failures = lease.failures();
         let span = tracing::info_span!(
-            "reconcile", controller = %self.name, key = ?*lease, attempt = failures + 1, reason = %reasons,
+            "reconcile", controller = %self.work.name, key = ?*lease, attempt = failures + 1, reason = %reasons,
         );
         let started = Instant::now();
-        let active = Active::new(&self.statistics);
+        let active = Active::new(&self.work.statistics);
         let context = Context {
             key: lease.clone(),
             failures,
@@ -116,15 +131,16 @@ impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
         };
         let outcome = self.reconcile(context).instrument(span.clone()).await;
         drop(active);
-        self.statistics
+        self.work
+            .statistics
             .time
             .observe(started.elapsed().as_secs_f64());
         span.in_scope(|| self.settle(lease, outcome));
     }
 
     async fn reconcile(&self, context: Context<Q>) -> Outcome {
-        let reconcile = AssertUnwindSafe(self.reconciler.reconcile(context)).catch_unwind();
-        let result = match self.timeout {
+        let reconcile = AssertUnwindSafe(self.work.reconciler.reconcile(context)).catch_unwind();
+        let result = match self.work.settings.timeout {
             None => reconcile.await,
             Some(limit) => match timeout(limit, reconcile).await {
                 Ok(result) => result,
@@ -139,7 +155,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
     }
 
     fn settle(&self, lease: Lease<Q>, outcome: Outcome) {
-        let statistics = &self.statistics;
+        let statistics = &self.work.statistics;
         match outcome {
             Outcome::Done(Action { after: None }) => {
                 statistics.success.fetch_add(1, Relaxed);
@@ -147,8 +163,8 @@ impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
             }
             Outcome::Done(Action { after: Some(after) }) => {
                 statistics.requeue_after.fetch_add(1, Relaxed);
-                self.inbox.note(&lease, Reasons::REQUEUED);
-                self.inbox.queue.add_after(lease.clone(), after);
+                self.work.inbox.note(&lease, Reasons::REQUEUED);
+                self.work.inbox.queue.add_after(lease.clone(), after);
                 lease.finish();
             }
             Outcome::Failed(error) if error.is_terminal() => {
@@ -170,7 +186,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
                 tracing::error!(panic = message, "reconcile panicked");
                 statistics.panics.fetch_add(1, Relaxed);
                 self.fail(lease, format!("panic: {message}"));
-                if !self.recover_panics {
+                if !self.work.settings.recover_panics {
                     resume_unwind(panic);
                 }
             }
@@ -178,8 +194,8 @@ impl<Q: QueueKey, R: Reconciler<Q>> Worker<Q, R> {
     }
 
     fn fail(&self, lease: Lease<Q>, error: String) {
-        self.statistics.note_error(error);
-        self.inbox.note(&lease, Reasons::RETRY);
+        self.work.statistics.note_error(error);
+        self.work.inbox.note(&lease, Reasons::RETRY);
         lease.retry();
     }
 }

@@ -50,8 +50,8 @@ pub trait Component: Send + Sync + 'static {
 /// A component's side of its lifecycle: it reports readiness and receives the stop.
 #[derive(Clone, Debug)]
 pub struct ComponentScope {
-    pub(super) stop: CancellationToken,
-    pub(super) ready: CancellationToken,
+    pub(crate) stop: CancellationToken,
+    pub(crate) ready: CancellationToken,
 }
 
 impl ComponentScope {
@@ -60,15 +60,6 @@ impl ComponentScope {
             stop: CancellationToken::new(),
             ready: CancellationToken::new(),
         }
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stop.cancel();
-    }
-
-    /// Resolves when the component has reported that it is ready.
-    pub(crate) async fn until_ready(&self) {
-        self.ready.cancelled().await;
     }
 
     /// Reports readiness: later phases may start.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use tokio::time::Instant;
+use weft_model::ExponentialDelay;
 
 /// Computes the wait of a key before its next try.
 pub trait RateLimiter<Q>: Send + Sync {
@@ -73,8 +74,7 @@ impl<Q: Hash + Eq + Clone> Failures<Q> {
 
 /// Doubles the wait with each failure of the same key.
 pub struct Exponential<Q> {
-    base: Duration,
-    limit: Duration,
+    delay: ExponentialDelay,
     failures: Failures<Q>,
 }
 
@@ -82,8 +82,7 @@ impl<Q: Hash + Eq + Clone> Exponential<Q> {
     /// `base`, 2 × `base`, 4 × `base`, … up to `limit`.
     pub fn new(base: Duration, limit: Duration) -> Self {
         Self {
-            base,
-            limit,
+            delay: ExponentialDelay::new(base, limit),
             failures: Failures::new(),
         }
     }
@@ -98,10 +97,8 @@ impl<Q: Hash + Eq + Clone> Default for Exponential<Q> {
 
 impl<Q: Hash + Eq + Clone + Send> RateLimiter<Q> for Exponential<Q> {
     fn when(&self, key: &Q) -> Duration {
-        let failures = self.failures.add(key);
-        1_u32.checked_shl(failures).map_or(self.limit, |factor| {
-            self.base.saturating_mul(factor).min(self.limit)
-        })
+        let before = self.failures.add(key);
+        self.delay.after(before.saturating_add(1))
     }
 
     fn forget(&self, key: &Q) {

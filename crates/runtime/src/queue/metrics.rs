@@ -19,25 +19,25 @@ const BOUNDS: [f64; 10] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 
 
 /// Statistics of one queue at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct QueueStatistics {
-    pub(super) depth: usize,
-    pub(super) adds: u64,
-    pub(super) retries: u64,
-    pub(super) queue_duration: Durations,
-    pub(super) work_duration: Durations,
-    pub(super) unfinished_seconds: f64,
-    pub(super) longest_running_seconds: f64,
+pub(crate) struct QueueStatistics {
+    pub(crate) depth: usize,
+    pub(crate) adds: u64,
+    pub(crate) retries: u64,
+    pub(crate) queue_duration: Durations,
+    pub(crate) work_duration: Durations,
+    pub(crate) unfinished_seconds: f64,
+    pub(crate) longest_running_seconds: f64,
 }
 
 /// A histogram without a lock of its own.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Durations {
+pub(crate) struct Durations {
     counts: [u64; BOUNDS.len() + 1],
     sum: f64,
 }
 
 impl Durations {
-    pub(super) fn observe(&mut self, duration: Duration) {
+    pub(crate) fn observe(&mut self, duration: Duration) {
         let seconds = duration.as_secs_f64();
         let bucket = BOUNDS.partition_point(|bound| *bound < seconds);
         self.counts[bucket] += 1;
@@ -73,7 +73,7 @@ impl WorkqueueMetrics {
         metrics
     }
 
-    pub(super) fn observe(
+    pub(crate) fn observe(
         &self,
         name: &str,
         observe: impl Fn() -> Option<QueueStatistics> + Send + Sync + 'static,

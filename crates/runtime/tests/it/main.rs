@@ -12,6 +12,7 @@ mod faults;
 mod harness;
 mod leadership;
 mod lifecycle;
+mod machines;
 mod managing;
 mod sharing;
 mod storage;

@@ -18,10 +18,10 @@ use weft_ipam::{
     objects::{IpPool, IpPoolShard, NodeNetworkConfig},
 };
 use weft_ipam_allocator::{
-    AllocatorEvents, AllocatorKey, AllocatorMetrics, AllocatorParts, PodCidrParts, WallClock,
-    controller, pod_cidr_controller,
+    AllocatorEvents, AllocatorMetrics, AllocatorParts, PodCidrParts, WallClock, controller,
+    pod_cidr_controller,
 };
-use weft_runtime::{Cluster, Controller, EventRecorder, Gate, prometheus_text};
+use weft_runtime::{Cluster, ControllerHandle, EventRecorder, Gate, prometheus_text};
 
 use weft_testserver::{call, path, server};
 
@@ -36,7 +36,7 @@ pub(crate) struct World {
 
 /// A running controller and its metrics.
 pub(crate) struct Running {
-    pub(crate) controller: Controller<AllocatorKey>,
+    pub(crate) controller: ControllerHandle,
     registry: Registry,
 }
 
@@ -70,7 +70,7 @@ impl World {
             clock: self.clock(),
         };
         let controller = controller(parts, None);
-        controller.handle().set_gate(gate);
+        controller.set_gate(gate);
         controller.start();
         Running {
             controller,
@@ -98,7 +98,7 @@ impl World {
             clock: self.clock(),
         };
         let controller = pod_cidr_controller(parts, None);
-        controller.handle().set_gate(Gate::always_open());
+        controller.set_gate(Gate::always_open());
         controller.start();
         Running {
             controller,

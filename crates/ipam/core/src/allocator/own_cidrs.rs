@@ -8,7 +8,7 @@ use weft_model::IpFamily;
 use super::{
     Notice, Plan, View,
     object::{Claim, ClaimState, Holder, IpPool, Node, PoolSource, WallTime, first_usable, net},
-    reconcile::{Client, grant},
+    reconcile::{Client, Supply, grant},
     space::{ClaimChange, Space},
     status::{Published, write_status},
 };
@@ -139,7 +139,7 @@ pub(super) fn plan_own_cidrs(view: &View, pool: &IpPool, plan: &mut Plan) {
             claiming: false,
             missing: 0,
         }];
-        grant(&mut clients, pool, &mut space, false, plan);
+        grant(&mut clients, pool, &mut space, Supply::Sufficient, plan);
         let [mut client] = clients;
         let changes = space.into_drafts().flat_map(|draft| draft.changes);
         client.pending = changes

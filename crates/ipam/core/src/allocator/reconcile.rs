@@ -102,13 +102,12 @@ impl Allocator {
         }
         // Addresses published without a claim may look free.
         if !adopting && !pool.disabled && !pool.deleting {
-            grant(
-                &mut clients,
-                pool,
-                &mut space,
-                view.exhausted.contains(&pool.name),
-                plan,
-            );
+            let supply = if view.exhausted.contains(&pool.name) {
+                Supply::NearlyExhausted
+            } else {
+                Supply::Sufficient
+            };
+            grant(&mut clients, pool, &mut space, supply, plan);
         }
         let exhausted = is_exhausted(pool, &space, &clients, view.exhausted.contains(&pool.name));
         if exhausted != view.exhausted.contains(&pool.name) {
@@ -278,12 +277,20 @@ fn settle(client: &mut Client<'_>, space: &mut Space<'_>) {
     }
 }
 
+/// What is free in a pool, as its ClusterSubnetState says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Supply {
+    Sufficient,
+    /// Nodes get shares, and single addresses instead of blocks.
+    NearlyExhausted,
+}
+
 /// Makes claims for nodes that lack addresses.
 pub(super) fn grant(
     clients: &mut [Client<'_>],
     pool: &IpPool,
     space: &mut Space<'_>,
-    exhausted: bool,
+    supply: Supply,
     plan: &mut Plan,
 ) {
     for family in space.families() {
@@ -294,6 +301,7 @@ pub(super) fn grant(
         let block = space.block_size(family);
         let lacking = |need: &Need| need.pods + need.buffer;
         let blocks: u64 = needs.iter().map(|need| lacking(need).div_ceil(block)).sum();
+        let exhausted = supply == Supply::NearlyExhausted;
         let scarce = exhausted || space.free_blocks(family, blocks) < blocks;
         let (held, resting) = space.used(family);
         let free = space.total(family).saturating_sub(held + resting);

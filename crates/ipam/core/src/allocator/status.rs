@@ -95,9 +95,14 @@ pub(super) fn write_status(client: &Client<'_>, pool: &IpPool, ranges: &[IpNet])
     }
     let mut families = BTreeSet::new();
     for range in ranges {
-        let first = families.insert(IpFamily::of(range.addr()));
+        // The first range of a family shows its gateway before there is an address.
+        let container = if families.insert(IpFamily::of(range.addr())) {
+            EmptyContainer::Add
+        } else {
+            EmptyContainer::Omit
+        };
         let id = container_id(&pool.name, *range);
-        publish(client, pool, *range, first, &mut status);
+        publish(client, pool, *range, container, &mut status);
         let mut containers = status.containers.iter_mut();
         if let Some(container) = containers.find(|container| container.id == id) {
             container.result = Some(match client.missing {
@@ -127,7 +132,7 @@ pub(super) fn publish_pending(
 ) -> Option<Write> {
     let mut status = client.config.status.clone();
     for range in ranges {
-        publish(client, pool, *range, false, &mut status);
+        publish(client, pool, *range, EmptyContainer::Omit, &mut status);
     }
     (status != client.config.status).then(|| Write::Status {
         name: client.config.name.clone(),
@@ -136,12 +141,19 @@ pub(super) fn publish_pending(
     })
 }
 
+/// Treatment of a container that would have no addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EmptyContainer {
+    Add,
+    Omit,
+}
+
 /// Adds the claims of a range to a container.
 fn publish(
     client: &Client<'_>,
     pool: &IpPool,
     range: IpNet,
-    always: bool,
+    empty: EmptyContainer,
     status: &mut NodeStatus,
 ) {
     let pending = client.pending.iter().filter(|(net, _)| range.contains(net));
@@ -151,7 +163,8 @@ fn publish(
         .collect();
     let id = container_id(&pool.name, range);
     let same = |container: &&NetworkContainer| container.id == id;
-    if !status.containers.iter().any(|container| same(&container)) && (always || !fresh.is_empty())
+    if !status.containers.iter().any(|container| same(&container))
+        && (empty == EmptyContainer::Add || !fresh.is_empty())
     {
         status.containers.push(container(id.clone(), pool, range));
     }

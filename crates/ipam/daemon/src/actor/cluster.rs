@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use weft_ipam::{MonitorInput, NodeConfig, SpecWrite, pool::Event};
+use weft_model::ExponentialDelay;
 
 use super::Actor;
 use crate::{feeds::Observation, outbox::Out, writer::WriteError};
 
-const BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+const BACKOFF: ExponentialDelay =
+    ExponentialDelay::new(Duration::from_secs(1), Duration::from_secs(30));
 
 impl Actor {
     pub(super) fn observed(&mut self, observation: Observation) {
@@ -133,11 +134,11 @@ impl Actor {
                 );
                 let fresh = (self.config.as_ref())
                     .is_some_and(|known| known.version != write.precondition.version);
-                if !fresh || self.failures > 0 {
-                    let factor = 1 << self.failures.min(5);
-                    self.blocked = Some(now + (BACKOFF * factor).min(LONGEST_BACKOFF));
-                }
+                let first = self.failures == 0;
                 self.failures = self.failures.saturating_add(1);
+                if !fresh || !first {
+                    self.blocked = Some(now + BACKOFF.after(self.failures));
+                }
                 None
             }
         };

@@ -57,13 +57,13 @@ impl Actor {
         let kept = std::mem::take(&mut self.kept);
         match done {
             Done::Committed(Ok(store)) => {
-                self.metrics.commit_ends(true);
+                self.metrics.committed();
                 self.metrics.synced(store.take_syncs());
                 self.disk = Disk::Idle(store);
                 self.release(kept);
             }
             Done::Committed(Err(error)) => {
-                self.metrics.commit_ends(false);
+                self.metrics.commit_failed();
                 self.fail(kept, &error);
             }
             Done::Replaced(Ok(store)) => self.recovered(store),

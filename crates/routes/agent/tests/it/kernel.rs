@@ -17,9 +17,9 @@ use weft_apiserver::ApiServer;
 use weft_providers::{NetlinkProvider, netlink::NetlinkSettings};
 use weft_routes::ConditionPolicy;
 use weft_routes_agent::{
-    RouteEvents, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
+    RouteEvents, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
 };
-use weft_runtime::{Cluster, Controller, Gate};
+use weft_runtime::{Cluster, ControllerHandle, Gate};
 use weft_testkit::lab::{self, Lab, PodNetwork, node_addresses, pod_ranges};
 
 /// Far beyond what anything here takes, and less than the minute after which the table is read
@@ -54,7 +54,7 @@ impl Site {
     }
 
     /// Starts the agent of a node.
-    fn start(&self, number: u8) -> Controller<RoutesKey> {
+    fn start(&self, number: u8) -> ControllerHandle {
         let ranges = ["10.244.0.0/16", "fd00:10::/48"].map(|net| net.parse().unwrap());
         let provider = self.network.node(number).run(|| {
             let _context = self.runtime.enter();
@@ -77,12 +77,12 @@ impl Site {
             board: StatusBoard::default(),
         };
         let controller = controller(parts, None);
-        controller.handle().set_gate(Gate::always_open());
+        controller.set_gate(Gate::always_open());
         controller.start();
         controller
     }
 
-    fn stop(&self, agent: &Controller<RoutesKey>) {
+    fn stop(&self, agent: &ControllerHandle) {
         self.runtime.block_on(agent.stop());
     }
 

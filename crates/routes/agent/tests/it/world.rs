@@ -14,9 +14,9 @@ use weft_apiserver::ApiServer;
 use weft_providers::MemoryProvider;
 use weft_routes::simulation::{Fault, Profile};
 use weft_routes_agent::{
-    RouteEvents, RoutesKey, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
+    RouteEvents, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
 };
-use weft_runtime::{Cluster, Controller, EventRecorder, Gate, prometheus_text};
+use weft_runtime::{Cluster, ControllerHandle, EventRecorder, Gate, prometheus_text};
 
 /// Longer than anything a test waits for; paused time costs nothing.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -29,7 +29,7 @@ pub(crate) struct World {
 
 /// A controller that runs, and what it shows.
 pub(crate) struct Running {
-    pub(crate) controller: Controller<RoutesKey>,
+    pub(crate) controller: ControllerHandle,
     pub(crate) board: StatusBoard,
     registry: Registry,
 }
@@ -96,7 +96,7 @@ impl World {
             board: board.clone(),
         };
         let controller = controller(parts, None);
-        controller.handle().set_gate(gate);
+        controller.set_gate(gate);
         controller.start();
         Running {
             controller,

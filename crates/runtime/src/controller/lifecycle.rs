@@ -1,12 +1,14 @@
-//! The task that starts, drains and stops a controller.
+//! The lifecycle of controllers, units and machines: the task that starts, drains and stops them.
 //!
 //! Everything that bears on it arrives as an event: commands of its handles, its kinds, its gate,
-//! reports of its sources, the end of its workers. After each event `settle` compares the desired
-//! state with the actual one and takes one step.
+//! reports of its sources, the end of its tasks. After each event `settle` compares the desired
+//! state with the actual one and takes one step. The kinds of work differ only in the tasks that
+//! they spawn and in what the end of a task means.
 
 use std::{
     any::Any,
     collections::{BTreeMap, BTreeSet, HashMap},
+    error::Error,
     panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -18,21 +20,74 @@ use tokio::{
     task::{JoinError, JoinHandle, JoinSet},
     time::{Instant, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
+use weft_model::ExponentialDelay;
 
 use super::{
-    ControllerState, DegradedReason, Gate, GateState, PendingReason, Reconciler, StopReport,
-    WatchId,
-    context::{RunContext, Stores},
-    expectation::Expectations,
+    ControllerState, DegradedReason, Gate, GateState, PendingReason, StopReport, WatchId,
+    scope::RunScope,
     source::{AnySource, Feed, Report},
     statistics::ControllerStatistics,
-    worker::{Inbox, Worker},
 };
-use crate::{Cluster, Kind, KindState, QueueKey, StopReason, cluster::Presence};
+use crate::{Cluster, Kind, KindState, StopReason, cluster::Presence};
+
+/// First and longest wait before a failed run is followed by another.
+const RETRY: ExponentialDelay =
+    ExponentialDelay::new(Duration::from_secs(1), Duration::from_secs(60));
+/// A run of at least this length resets the back-off.
+const STABLE_RUN: Duration = Duration::from_secs(120);
+
+/// The error with which a run ended.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// The tasks of one run.
+pub(super) type Tasks = JoinSet<Result<(), Failure>>;
+
+/// The work of a controller, a unit or a machine.
+pub(super) trait Work: Send + Sync + 'static {
+    /// Opens the inputs of a new run, before its sources deliver.
+    fn open(&self) {}
+
+    /// Spawns the tasks of a run. Where something has to be synced first, they wait for
+    /// [`RunScope::synced`]; the run counts as running once they report [`RunScope::ready`].
+    fn spawn(self: Arc<Self>, scope: &Arc<RunScope>, tasks: &mut Tasks);
+
+    /// Discards what waits, because the run is to stop.
+    fn close(&self) {}
+
+    /// Of `tasks` that have not ended, the number that would lose something if they were aborted.
+    fn busy(&self, tasks: usize) -> usize {
+        tasks
+    }
+
+    /// What waits and what is being worked on.
+    fn load(&self) -> Load {
+        Load::default()
+    }
+}
+
+/// Figures about the inputs of a controller.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    /// Inputs that wait.
+    pub(super) queued: usize,
+    /// Inputs that wait, are delayed or are being worked on.
+    pub(super) known: usize,
+    /// Age of the oldest work under way.
+    pub(super) longest: Duration,
+}
+
+/// Consequence of a task that ends although the run was not asked to stop.
+pub(super) enum OnFailure {
+    /// The controller stays as it is, degraded, until it is restarted.
+    Degrade,
+    /// The run ends, and the next one starts after a back-off.
+    Restart,
+    /// The run ends and its error is reported; only the first one has a receiver.
+    Report(Option<oneshot::Sender<Failure>>),
+}
 
 /// Requests of a controller's handles.
-pub(super) enum Command<Q: QueueKey> {
+pub(super) enum Command {
     Start,
     Stop {
         grace: Option<Duration>,
@@ -41,7 +96,7 @@ pub(super) enum Command<Q: QueueKey> {
     Restart {
         done: oneshot::Sender<StopReport>,
     },
-    AddWatch(Arc<dyn AnySource<Q>>),
+    AddWatch(Arc<dyn AnySource>),
     RemoveWatch {
         id: WatchId,
         done: oneshot::Sender<bool>,
@@ -49,52 +104,75 @@ pub(super) enum Command<Q: QueueKey> {
     SetGate(Gate),
 }
 
-/// Options that stay the same for all runs of a controller.
+/// Options that stay the same for all runs.
 pub(super) struct Settings {
     pub(super) name: Arc<str>,
-    pub(super) concurrency: usize,
-    pub(super) timeout: Option<Duration>,
-    pub(super) sync_timeout: Duration,
+    /// Time for the start to complete, after which it is reported as degraded.
+    pub(super) sync_timeout: Option<Duration>,
+    /// Time for the tasks to end.
     pub(super) grace: Duration,
-    pub(super) recover_panics: bool,
-    pub(super) read_own_writes: Option<Duration>,
     pub(super) leader_only: bool,
     pub(super) warm: bool,
 }
 
-pub(super) struct Actor<Q: QueueKey, R> {
+impl Settings {
+    /// The defaults of controllers and machines.
+    pub(super) fn of_a_controller(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            sync_timeout: Some(Duration::from_mins(2)),
+            grace: Duration::from_secs(30),
+            leader_only: false,
+            warm: true,
+        }
+    }
+}
+
+/// A controller, a unit or a machine as its own task keeps it.
+pub(super) struct Lifecycle {
     pub(super) settings: Settings,
-    pub(super) reconciler: Arc<R>,
+    pub(super) work: Arc<dyn Work>,
+    pub(super) on_failure: OnFailure,
     pub(super) cluster: Cluster,
-    pub(super) inbox: Arc<Inbox<Q>>,
     pub(super) statistics: Arc<ControllerStatistics>,
     pub(super) state: watch::Sender<ControllerState>,
-    pub(super) commands: mpsc::UnboundedReceiver<Command<Q>>,
-    pub(super) sources: Vec<Arc<dyn AnySource<Q>>>,
+    pub(super) commands: mpsc::UnboundedReceiver<Command>,
+    pub(super) sources: Vec<Arc<dyn AnySource>>,
     pub(super) kinds: Vec<(Kind, watch::Receiver<KindState>)>,
     pub(super) gate: Option<Gate>,
     pub(super) wanted: bool,
-    pub(super) run: Option<Run<Q>>,
+    pub(super) run: Option<Run>,
     pub(super) warm: Vec<Box<dyn Any + Send>>,
     pub(super) waiters: Vec<oneshot::Sender<StopReport>>,
     pub(super) abandoned: bool,
     /// The cancellation of the cluster's token has been handled.
     pub(super) saw_leaving: bool,
+    /// The failure of the last run, until the next one starts.
+    pub(super) failed: Option<Failed>,
+    pub(super) failures: u32,
     /// Report of the last run, until the waiters for a stop have it.
     pub(super) ended: StopReport,
 }
 
-/// State of one run of the controller, from start to stop.
-pub(super) struct Run<Q: QueueKey> {
-    context: Arc<RunContext<Q>>,
+/// A run that failed.
+pub(super) struct Failed {
+    error: String,
+    /// Time of the next run; `None` if it has to be asked for.
+    again: Option<Instant>,
+}
+
+/// State of one run, from start to stop.
+pub(super) struct Run {
+    scope: Arc<RunScope>,
     pumps: HashMap<WatchId, JoinHandle<()>>,
     _presence: Presence,
-    workers: JoinSet<()>,
+    tasks: Tasks,
     reports: mpsc::UnboundedReceiver<Report>,
     report: mpsc::UnboundedSender<Report>,
     unsynced: BTreeSet<WatchId>,
     trouble: BTreeMap<WatchId, DegradedReason>,
     panicked: bool,
+    begun: Instant,
     phase: Phase,
     deadline: Option<Instant>,
 }
@@ -107,15 +185,19 @@ enum Phase {
     Draining { since: Instant, aborted: usize },
 }
 
-enum Event<Q: QueueKey> {
-    Command(Option<Command<Q>>),
+/// The end of a task.
+type Ended = Result<Result<(), Failure>, JoinError>;
+
+enum Event {
+    Command(Option<Command>),
     Report(Report),
-    WorkerEnded(Result<(), JoinError>),
+    TaskEnded(Ended),
     Deadline,
+    /// A kind, the gate or the cluster changed, the run is ready, or the back-off is over.
     Outside,
 }
 
-impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
+impl Lifecycle {
     /// Runs until every handle is gone and the work has ended.
     pub(super) async fn run(mut self) {
         loop {
@@ -130,18 +212,14 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                     self.wanted = false;
                 }
                 Event::Report(report) => self.note(report),
-                Event::WorkerEnded(result) => {
-                    if let (Err(error), Some(run)) = (result, &mut self.run) {
-                        run.panicked |= error.is_panic();
-                    }
-                }
+                Event::TaskEnded(ended) => self.task_ended(ended),
                 Event::Deadline => self.overdue().await,
                 Event::Outside => {}
             }
         }
     }
 
-    async fn next_event(&mut self) -> Event<Q> {
+    async fn next_event(&mut self) -> Event {
         let kind_changed = kind_changed(&mut self.kinds);
         let gate = &mut self.gate;
         let gate_changed = async {
@@ -151,17 +229,22 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             }
         };
         let left = self.cluster.left().clone();
+        let again = self.failed.as_ref().and_then(|failed| failed.again);
         tokio::select! {
             command = self.commands.recv(), if !self.abandoned => Event::Command(command),
             event = run_event(self.run.as_mut()) => event,
             () = kind_changed => Event::Outside,
             () = gate_changed => Event::Outside,
+            () = until(again), if self.wanted && self.run.is_none() => Event::Outside,
             // Does not read the token: it may be cancelled between `settle` and here.
             () = left.cancelled(), if !self.saw_leaving => Event::Outside,
         }
     }
 
-    async fn apply(&mut self, command: Command<Q>) {
+    async fn apply(&mut self, command: Command) {
+        if let Command::Start | Command::Stop { .. } | Command::Restart { .. } = &command {
+            self.failed = None;
+        }
         match command {
             Command::Start => self.wanted = true,
             Command::Stop { grace, done } => {
@@ -209,6 +292,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             self.saw_leaving |= obstacle == Some(PendingReason::ClusterLeft);
             let may_run = self.wanted && obstacle.is_none();
             let Some(run) = &mut self.run else {
+                let may_run = may_run && self.is_rested();
                 if may_run {
                     self.start();
                 } else {
@@ -222,7 +306,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                 return;
             };
             if matches!(run.phase, Phase::Draining { .. }) {
-                if !run.workers.is_empty() {
+                if !run.tasks.is_empty() {
                     // Leadership may be lost while the work is being brought to an end.
                     if let Some(by) = self.lease_ends() {
                         self.shorten(by);
@@ -236,11 +320,21 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                 self.drain(None);
                 continue;
             }
-            if matches!(run.phase, Phase::Syncing | Phase::SyncOverdue) && run.unsynced.is_empty() {
-                self.begin_work();
+            if run.is_starting() && run.unsynced.is_empty() {
+                run.scope.synced.cancel();
+                if run.scope.ready.is_cancelled() {
+                    run.phase = Phase::Running;
+                    run.deadline = None;
+                }
             }
             return self.publish();
         }
+    }
+
+    /// Returns whether the back-off after a failure is over.
+    fn is_rested(&self) -> bool {
+        let again = self.failed.as_ref().map(|failed| failed.again);
+        again.is_none_or(|again| again.is_some_and(|again| again <= Instant::now()))
     }
 
     /// Nothing runs. While only leadership is missing, informers are kept warm.
@@ -254,64 +348,91 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         } else {
             self.warm = Vec::new();
         }
-        match obstacle {
-            Some(reason) if self.wanted => self.set_state(ControllerState::Waiting(reason)),
-            _ => self.set_state(ControllerState::Stopped),
-        }
+        self.set_state(match (obstacle, &self.failed) {
+            (Some(reason), _) if self.wanted => ControllerState::Waiting(reason),
+            (_, Some(failed)) => ControllerState::Failed(failed.error.clone()),
+            _ => ControllerState::Stopped,
+        });
     }
 
     fn start(&mut self) {
-        self.inbox.reopen();
+        self.failed = None;
+        self.work.open();
         self.statistics.starts.fetch_add(1, Relaxed);
-        let context = Arc::new(RunContext {
-            client: self.cluster.client().clone(),
-            stores: Stores::default(),
-            cancel: CancellationToken::new(),
-            gate: self.gate.clone().filter(|_| self.settings.leader_only),
-            expectations: Expectations::new(self.settings.read_own_writes),
-        });
+        let gate = self.gate.clone().filter(|_| self.settings.leader_only);
+        let scope = Arc::new(RunScope::new(self.cluster.client().clone(), gate));
         let (report, reports) = mpsc::unbounded_channel();
+        let now = Instant::now();
         let mut run = Run {
-            context,
+            scope,
             pumps: HashMap::new(),
             _presence: self.cluster.enter(),
-            workers: JoinSet::new(),
+            tasks: JoinSet::new(),
             reports,
             report,
             unsynced: BTreeSet::new(),
             trouble: BTreeMap::new(),
             panicked: false,
+            begun: now,
             phase: Phase::Syncing,
-            deadline: Some(Instant::now() + self.settings.sync_timeout),
+            deadline: self.settings.sync_timeout.map(|limit| now + limit),
         };
         for source in &self.sources {
-            run.open(source, &self.cluster, &self.inbox);
+            run.open(source, &self.cluster);
             if !source.is_optional() {
                 run.unsynced.insert(source.id());
             }
         }
+        self.work.clone().spawn(&run.scope, &mut run.tasks);
         self.run = Some(run);
         // The run holds the informers now.
         self.warm = Vec::new();
         self.publish();
     }
 
-    fn begin_work(&mut self) {
+    /// A task has ended: as asked, or with a failure.
+    fn task_ended(&mut self, ended: Ended) {
         let Some(run) = &mut self.run else { return };
-        run.phase = Phase::Running;
-        run.deadline = None;
-        let worker = Arc::new(Worker {
-            name: self.settings.name.clone(),
-            reconciler: self.reconciler.clone(),
-            inbox: self.inbox.clone(),
-            run: run.context.clone(),
-            statistics: self.statistics.clone(),
-            timeout: self.settings.timeout,
-            recover_panics: self.settings.recover_panics,
-        });
-        for _ in 0..self.settings.concurrency {
-            run.workers.spawn(worker.clone().work());
+        let draining = matches!(run.phase, Phase::Draining { .. });
+        if let OnFailure::Degrade = self.on_failure {
+            run.panicked |= ended.is_err_and(|error| error.is_panic());
+            return;
         }
+        let failure: Failure = match ended {
+            Ok(Ok(())) if draining => return,
+            Ok(Ok(())) => "ended without a stop".into(),
+            Ok(Err(failure)) => failure,
+            Err(error) if error.is_panic() => {
+                self.statistics.panics.fetch_add(1, Relaxed);
+                "panicked".into()
+            }
+            Err(_) => return,
+        };
+        let error = chain(&*failure);
+        tracing::error!(controller = %self.settings.name, error, "run failed");
+        self.statistics.note_error(error.clone());
+        // The end of a run that was asked to stop, failed or not, causes no restart and no
+        // back-off.
+        if draining {
+            return;
+        }
+        if run.begun.elapsed() >= STABLE_RUN {
+            self.failures = 0;
+        }
+        self.failures = self.failures.saturating_add(1);
+        let pause = RETRY.after(self.failures);
+        let again = match &mut self.on_failure {
+            OnFailure::Report(receiver) => {
+                if let Some(receiver) = receiver.take() {
+                    // Fails if the process no longer waits for it.
+                    let _ = receiver.send(failure);
+                }
+                None
+            }
+            OnFailure::Restart | OnFailure::Degrade => Some(Instant::now() + pause),
+        };
+        self.failed = Some(Failed { error, again });
+        self.drain(None);
     }
 
     /// Deadline for all work that needs leadership.
@@ -328,7 +449,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         }
     }
 
-    /// Takes no more keys, releases the sources, lets running reconciles finish.
+    /// Takes nothing more, releases the sources, lets work under way finish.
     fn drain(&mut self, grace: Option<Duration>) {
         let now = Instant::now();
         let lease_ends = self.lease_ends();
@@ -339,18 +460,18 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             // A second request can only shorten the time.
             return self.shorten(deadline);
         }
-        let synced = |source: &&Arc<dyn AnySource<Q>>| !run.unsynced.contains(&source.id());
+        let synced = |source: &&Arc<dyn AnySource>| !run.unsynced.contains(&source.id());
         for source in self.sources.iter().filter(synced) {
-            source.remember(&run.context);
+            source.remember(&run.scope);
         }
         run.phase = Phase::Draining {
             since: now,
             aborted: 0,
         };
         run.deadline = Some(deadline);
-        run.context.cancel.cancel();
+        run.scope.stop.cancel();
         run.pumps.values().for_each(JoinHandle::abort);
-        self.inbox.queue.discard();
+        self.work.close();
         self.publish();
     }
 
@@ -361,26 +482,29 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                 run.phase = Phase::SyncOverdue;
                 run.deadline = None;
             }
-            Phase::Draining { .. } => self.abort_workers().await,
+            Phase::Draining { .. } => self.abort_tasks().await,
             Phase::SyncOverdue | Phase::Running => run.deadline = None,
         }
     }
 
-    /// The grace time is over: reconciles are dropped where they stand.
-    async fn abort_workers(&mut self) {
+    /// The grace time is over: tasks are dropped where they stand.
+    async fn abort_tasks(&mut self) {
         let Some(run) = &mut self.run else { return };
         run.deadline = None;
-        // Workers that only wait for the queue have nothing to lose.
-        let busy = self.statistics.active_workers.load(Relaxed);
-        run.workers.abort_all();
-        while run.workers.join_next().await.is_some() {}
-        let dropped = usize::try_from(busy).unwrap_or(0);
+        let dropped = self.work.busy(run.tasks.len());
+        run.tasks.abort_all();
         if let Phase::Draining { aborted, .. } = &mut run.phase {
             *aborted = dropped;
         }
+        // Those that end by themselves meanwhile may have failed.
+        while let Some(run) = &mut self.run
+            && let Some(ended) = run.tasks.join_next().await
+        {
+            self.task_ended(ended);
+        }
     }
 
-    /// The last worker has ended: nothing of this run is left after this.
+    /// The last task has ended: nothing of this run is left after this.
     async fn finish(&mut self) {
         let Some(mut run) = self.run.take() else {
             return;
@@ -389,8 +513,8 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
             // Aborted, so this only waits for it to be dropped.
             let _aborted = pump.await;
         }
-        // A context that outlives the run must not hold the informers.
-        run.context.stores.clear();
+        // A scope that outlives the run must not hold the informers.
+        run.scope.stores.clear();
         if let Phase::Draining { since, aborted } = run.phase {
             self.ended = StopReport {
                 aborted,
@@ -445,12 +569,12 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
         source.is_some_and(|source| self.kinds.iter().any(|(kind, _)| kind == source.kind()))
     }
 
-    fn add_watch(&mut self, source: Arc<dyn AnySource<Q>>) {
+    fn add_watch(&mut self, source: Arc<dyn AnySource>) {
         if let Some(run) = &mut self.run
             && !matches!(run.phase, Phase::Draining { .. })
         {
-            run.open(&source, &self.cluster, &self.inbox);
-            if matches!(run.phase, Phase::Syncing | Phase::SyncOverdue) && !source.is_optional() {
+            run.open(&source, &self.cluster);
+            if run.is_starting() && !source.is_optional() {
                 run.unsynced.insert(source.id());
             }
         }
@@ -466,7 +590,7 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
                 // Only when it is gone does it deliver, and hold, nothing more.
                 let _aborted = pump.await;
             }
-            run.context.stores.remove(id);
+            run.scope.stores.remove(id);
             run.unsynced.remove(&id);
             run.trouble.remove(&id);
         }
@@ -511,12 +635,15 @@ impl<Q: QueueKey, R: Reconciler<Q>> Actor<Q, R> {
     }
 }
 
-impl<Q: QueueKey> Run<Q> {
-    fn open(&mut self, source: &Arc<dyn AnySource<Q>>, cluster: &Cluster, inbox: &Arc<Inbox<Q>>) {
+impl Run {
+    fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Syncing | Phase::SyncOverdue)
+    }
+
+    fn open(&mut self, source: &Arc<dyn AnySource>, cluster: &Cluster) {
         let feed = Feed {
             cluster: cluster.clone(),
-            inbox: inbox.clone(),
-            run: self.context.clone(),
+            scope: self.scope.clone(),
             reports: self.report.clone(),
         };
         let (id, report) = (source.id(), self.report.clone());
@@ -545,19 +672,35 @@ async fn kind_changed(kinds: &mut [(Kind, watch::Receiver<KindState>)]) {
 }
 
 /// The next thing that happens in a run; for ever pending without one.
-async fn run_event<Q: QueueKey>(run: Option<&mut Run<Q>>) -> Event<Q> {
+async fn run_event(run: Option<&mut Run>) -> Event {
     let Some(run) = run else {
         return std::future::pending().await;
     };
-    let deadline = async {
-        match run.deadline {
-            Some(deadline) => sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
-    };
+    // Does not read `ready`: it may be cancelled between `settle` and here.
+    let waits = run.is_starting() && run.scope.synced.is_cancelled();
     tokio::select! {
         Some(report) = run.reports.recv() => Event::Report(report),
-        Some(result) = run.workers.join_next() => Event::WorkerEnded(result),
-        () = deadline => Event::Deadline,
+        Some(ended) = run.tasks.join_next() => Event::TaskEnded(ended),
+        () = run.scope.ready.cancelled(), if waits => Event::Outside,
+        () = until(run.deadline) => Event::Deadline,
     }
+}
+
+pub(super) async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
