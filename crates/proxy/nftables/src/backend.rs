@@ -15,7 +15,7 @@ use weft_proxy::{
 
 use crate::{
     collection::Collection,
-    entry::check,
+    entry::{Entry, check},
     fixed::{fixed_entries, without_elements},
     kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
@@ -23,7 +23,7 @@ use crate::{
     repair::{create, repair},
     state::{State, difference},
     transaction::{Step, Transaction},
-    writer::{Failure, Unused, Writer},
+    writer::{CHUNK, Failure, Unused, Writer},
 };
 
 /// Programs Services as elements of nftables maps, for one family.
@@ -162,6 +162,49 @@ impl<K: Kernel> Nftables<K> {
         Ok((total, findings))
     }
 
+    /// Writes everything again as it was, to a kernel that has no table of ours.
+    fn rewrite(&mut self, known: Known) -> Result<(Written, Vec<Repair>), SyncError> {
+        let Known {
+            mut state, foreign, ..
+        } = known;
+        let mut transaction = Transaction::new(state.settings.family);
+        create(&mut transaction, &Program::of(&state.settings));
+        state.forget_kept_hairpins();
+        let mut writer = Writer {
+            branches: Branches::default(),
+            kernel: &mut self.kernel,
+            state,
+            transaction,
+            written: Written::default(),
+            undo: Vec::new(),
+        };
+        if let Err(Failure { error, .. }) = write_again(&mut writer) {
+            self.depth = Depth::Everything;
+            return Err(error);
+        }
+        let Writer {
+            state,
+            branches,
+            written,
+            ..
+        } = writer;
+        self.known = Some(Known {
+            state,
+            branches,
+            foreign,
+        });
+        let repairs = [
+            RepairedPart::Table,
+            RepairedPart::Elements(written.elements),
+        ];
+        let repairs = repairs.map(|part| Repair {
+            table: TABLE,
+            part,
+            deviation: Deviation::Differs,
+        });
+        Ok((written, repairs.into()))
+    }
+
     fn partial(
         &mut self,
         desired: &Desired,
@@ -279,6 +322,20 @@ impl<K: Kernel> Backend for Nftables<K> {
         if budget == ReadBudget::Spent {
             return Ok(AuditReport::Postponed);
         }
+        let structure = self.kernel.structure().map_err(unreadable)?;
+        if structure.is_none()
+            && let Some(known) = self.known.take()
+        {
+            let known = Known { foreign, ..known };
+            let (_, repaired) = self.rewrite(known)?;
+            return Ok(AuditReport::Read {
+                repaired,
+                children: Duration::ZERO,
+            });
+        }
+        let Some(known) = &self.known else {
+            return Ok(AuditReport::Postponed);
+        };
         let applied = known.state.services.values();
         let services = in_order(applied.map(|applied| applied.service.clone()));
         let settings = known.state.settings.clone();
@@ -324,6 +381,32 @@ fn write_all(
     writer.add(None, leftovers)?;
     writer.commit()?;
     writer.remove_unused(Unused::All)
+}
+
+/// Writes all Services as they were written last, the most important first.
+fn write_again(writer: &mut Writer<'_>) -> Result<(), Failure> {
+    let add = |entries: Vec<Entry>| entries.into_iter().map(Step::Add).collect();
+    let fixed = fixed_entries(&writer.state.settings);
+    writer.add(None, add(fixed))?;
+    let services = writer.state.services.iter();
+    let (urgent, rest): (Vec<_>, Vec<_>) = services
+        .map(|(key, applied)| (is_urgent(&applied.service), key.clone()))
+        .partition(|(urgent, _)| *urgent);
+    for keys in [urgent, rest] {
+        for (_, key) in keys {
+            let Some(applied) = writer.state.services.get(&key) else {
+                continue;
+            };
+            let entries = writer.state.entries(&key, applied);
+            writer.add(Some(&key), add(entries.own))?;
+        }
+        writer.commit()?;
+    }
+    let shared: Vec<Entry> = writer.state.shared_entries().collect();
+    for part in shared.chunks(CHUNK) {
+        writer.add(None, add(part.to_vec()))?;
+    }
+    writer.commit()
 }
 
 /// Writes elements that follow from settings, where these changed.

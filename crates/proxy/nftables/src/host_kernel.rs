@@ -36,7 +36,8 @@ impl HostKernel {
     fn connection(&mut self) -> Result<&mut Connection, KernelError> {
         if self.connection.is_none() {
             let connection = Connection::open().map_err(failed)?;
-            self.watch.ignore(connection.port().map_err(failed)?);
+            let port = connection.port().map_err(failed)?;
+            self.watch.ignore(self.family, port);
             self.connection = Some(connection);
         }
         self.connection
