@@ -19,7 +19,7 @@ use crate::{
     fixed::{fixed_entries, without_elements},
     kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
-    program::{Program, TABLE},
+    program::{Program, TABLE, TABLE_COMMENT},
     repair::{create, repair},
     state::{State, difference},
     transaction::{Step, Transaction},
@@ -103,6 +103,12 @@ impl<K: Kernel> Nftables<K> {
         let mut findings = Vec::new();
         let mut transaction = Transaction::new(family);
         let structure = self.kernel.structure().map_err(unreadable)?;
+        if structure.as_ref().is_some_and(|found| !is_ours(found)) {
+            let words = format!(
+                "cannot use the nftables table {TABLE} of {family}: another program created it"
+            );
+            return Err(SyncError::Unreadable(words));
+        }
         let mut observed = match structure {
             Some(structure) if has_sets(&structure, &program) => {
                 let depth = std::mem::replace(&mut self.depth, Depth::Reachable);
@@ -484,6 +490,11 @@ fn in_order(services: impl Iterator<Item = Arc<Service>>) -> Vec<Arc<Service>> {
     let mut services: Vec<Arc<Service>> = services.collect();
     services.sort_by(|a, b| (!is_urgent(a), &a.key).cmp(&(!is_urgent(b), &b.key)));
     services
+}
+
+/// True if we created the table, in this version of the program or another.
+fn is_ours(structure: &Structure) -> bool {
+    structure.comment.as_deref() == Some(TABLE_COMMENT)
 }
 
 fn has_sets(structure: &Structure, program: &Program) -> bool {

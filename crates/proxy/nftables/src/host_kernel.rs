@@ -82,10 +82,11 @@ impl Kernel for HostKernel {
     fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
         let family = self.family;
         let connection = self.connection()?;
-        if connection.table(family, TABLE).map_err(failed)?.is_none() {
+        let Some(table) = connection.table(family, TABLE).map_err(failed)? else {
             return Ok(None);
-        }
+        };
         Ok(Some(Structure {
+            comment: table.comment,
             sets: connection.sets(family, TABLE).map_err(failed)?,
             chains: connection.chains(family, TABLE).map_err(failed)?,
             rules: connection.rules(family, TABLE).map_err(failed)?,
