@@ -17,6 +17,7 @@ mod logs;
 mod node;
 mod proxy;
 mod proxy_life;
+mod proxy_nftables;
 mod routes;
 mod version;
 mod weft;

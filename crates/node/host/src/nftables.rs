@@ -22,7 +22,7 @@ pub use error::{CommitError, Reason, Refused};
 pub use expression::{
     Expression, FibAddress, Header, MapChange, Meta, Register, Rejection, Verdict,
 };
-pub use listener::{Listener, Notice};
+pub use listener::{Listener, ListenerFilter, Notice};
 pub use object::{Chain, Datum, Element, Field, Hook, Kind, Rule, Set, Table, Traits};
 pub use value::Value;
 

@@ -105,6 +105,37 @@ pub(crate) fn set_option(
     Ok(())
 }
 
+/// One instruction of a filter of a socket.
+pub(crate) use libc::sock_filter as FilterInstruction;
+
+/// Has the kernel run this program for each message to a socket, in place of an earlier one, and
+/// drop those for which it returns 0.
+pub(crate) fn attach_filter(
+    socket: &impl AsRawFd,
+    program: &mut [FilterInstruction],
+) -> io::Result<()> {
+    let filter = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_mut_ptr(),
+    };
+    let length = libc::socklen_t::try_from(size_of_val(&filter)).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads `length` bytes, the size of what the pointer points to, and copies
+    // `len` instructions from the slice, which outlives the call.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            length,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// `struct ipt_getinfo` of linux/netfilter_ipv4/ip_tables.h; IPv6 has the same.
 #[repr(C)]
 struct TableInfo {

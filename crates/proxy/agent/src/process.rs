@@ -243,7 +243,11 @@ pub(crate) const KUBE_PROXY_TABLE: &str = "kube-proxy";
 
 /// Removes an nftables table of a service proxy, which would go on translating next to us.
 pub(crate) fn remove_table(family: IpFamily, table: &str) -> std::io::Result<()> {
-    match weft_host::nftables::delete_table(family, table) {
+    let removed = match table {
+        nftables::TABLE => weft_nftables::cleanup(family),
+        other => weft_host::nftables::delete_table(family, other),
+    };
+    match removed {
         Ok(true) => {
             tracing::info!(%family, table, "nftables table removed");
             Ok(())

@@ -28,6 +28,9 @@ use weft_proxy::{
 };
 use weft_testkit::bench::{Report, Target, is_quick, median};
 
+#[path = "nftables/flushed.rs"]
+mod flushed;
+
 const INSIDE: &str = "WEFT_BENCH_INSIDE";
 const FAMILY: IpFamily = IpFamily::V4;
 
@@ -82,8 +85,12 @@ struct Cost {
 }
 
 fn backend() -> Nftables<Recording> {
+    backend_on(Watch::new())
+}
+
+fn backend_on(watch: Watch) -> Nftables<Recording> {
     Nftables::new(Recording {
-        kernel: HostKernel::new(FAMILY, Watch::new()),
+        kernel: HostKernel::new(FAMILY, watch),
         last: Vec::new(),
     })
 }
@@ -368,6 +375,13 @@ fn main() {
         first,
         Target::RatioAtMost(1.2),
     );
+    if is_quick() {
+        flushed::measure(40, 500.0, &mut report);
+    } else {
+        flushed::measure(10_000, 500.0, &mut report);
+        flushed::measure(50_000, 1_500.0, &mut report);
+    }
+    flushed::measure_own_changes(rounds, &mut report);
     measure_large(if is_quick() { 100 } else { 10_000 }, rounds, &mut report);
     report.finish().unwrap();
 }

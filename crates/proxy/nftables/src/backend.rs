@@ -15,15 +15,15 @@ use weft_proxy::{
 
 use crate::{
     collection::Collection,
-    entry::check,
+    entry::{Entry, check},
     fixed::{fixed_entries, without_elements},
     kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
-    program::{Program, TABLE},
+    program::{Program, TABLE, TABLE_COMMENT},
     repair::{create, repair},
     state::{State, difference},
     transaction::{Step, Transaction},
-    writer::{Failure, Unused, Writer},
+    writer::{CHUNK, Failure, Unused, Writer},
 };
 
 /// Programs Services as elements of nftables maps, for one family.
@@ -103,6 +103,12 @@ impl<K: Kernel> Nftables<K> {
         let mut findings = Vec::new();
         let mut transaction = Transaction::new(family);
         let structure = self.kernel.structure().map_err(unreadable)?;
+        if structure.as_ref().is_some_and(|found| !is_ours(found)) {
+            let words = format!(
+                "cannot use the nftables table {TABLE} of {family}: another program created it"
+            );
+            return Err(SyncError::Unreadable(words));
+        }
         let mut observed = match structure {
             Some(structure) if has_sets(&structure, &program) => {
                 let depth = std::mem::replace(&mut self.depth, Depth::Reachable);
@@ -160,6 +166,49 @@ impl<K: Kernel> Nftables<K> {
             foreign: foreign.filter(|_| total.cleanup_failure.is_none()),
         });
         Ok((total, findings))
+    }
+
+    /// Writes everything again as it was, to a kernel that has no table of ours.
+    fn rewrite(&mut self, known: Known) -> Result<(Written, Vec<Repair>), SyncError> {
+        let Known {
+            mut state, foreign, ..
+        } = known;
+        let mut transaction = Transaction::new(state.settings.family);
+        create(&mut transaction, &Program::of(&state.settings));
+        state.forget_kept_hairpins();
+        let mut writer = Writer {
+            branches: Branches::default(),
+            kernel: &mut self.kernel,
+            state,
+            transaction,
+            written: Written::default(),
+            undo: Vec::new(),
+        };
+        if let Err(Failure { error, .. }) = write_again(&mut writer) {
+            self.depth = Depth::Everything;
+            return Err(error);
+        }
+        let Writer {
+            state,
+            branches,
+            written,
+            ..
+        } = writer;
+        self.known = Some(Known {
+            state,
+            branches,
+            foreign,
+        });
+        let repairs = [
+            RepairedPart::Table,
+            RepairedPart::Elements(written.elements),
+        ];
+        let repairs = repairs.map(|part| Repair {
+            table: TABLE,
+            part,
+            deviation: Deviation::Differs,
+        });
+        Ok((written, repairs.into()))
     }
 
     fn partial(
@@ -279,6 +328,20 @@ impl<K: Kernel> Backend for Nftables<K> {
         if budget == ReadBudget::Spent {
             return Ok(AuditReport::Postponed);
         }
+        let structure = self.kernel.structure().map_err(unreadable)?;
+        if structure.is_none()
+            && let Some(known) = self.known.take()
+        {
+            let known = Known { foreign, ..known };
+            let (_, repaired) = self.rewrite(known)?;
+            return Ok(AuditReport::Read {
+                repaired,
+                children: Duration::ZERO,
+            });
+        }
+        let Some(known) = &self.known else {
+            return Ok(AuditReport::Postponed);
+        };
         let applied = known.state.services.values();
         let services = in_order(applied.map(|applied| applied.service.clone()));
         let settings = known.state.settings.clone();
@@ -324,6 +387,32 @@ fn write_all(
     writer.add(None, leftovers)?;
     writer.commit()?;
     writer.remove_unused(Unused::All)
+}
+
+/// Writes all Services as they were written last, the most important first.
+fn write_again(writer: &mut Writer<'_>) -> Result<(), Failure> {
+    let add = |entries: Vec<Entry>| entries.into_iter().map(Step::Add).collect();
+    let fixed = fixed_entries(&writer.state.settings);
+    writer.add(None, add(fixed))?;
+    let services = writer.state.services.iter();
+    let (urgent, rest): (Vec<_>, Vec<_>) = services
+        .map(|(key, applied)| (is_urgent(&applied.service), key.clone()))
+        .partition(|(urgent, _)| *urgent);
+    for keys in [urgent, rest] {
+        for (_, key) in keys {
+            let Some(applied) = writer.state.services.get(&key) else {
+                continue;
+            };
+            let entries = writer.state.entries(&key, applied);
+            writer.add(Some(&key), add(entries.own))?;
+        }
+        writer.commit()?;
+    }
+    let shared: Vec<Entry> = writer.state.shared_entries().collect();
+    for part in shared.chunks(CHUNK) {
+        writer.add(None, add(part.to_vec()))?;
+    }
+    writer.commit()
 }
 
 /// Writes elements that follow from settings, where these changed.
@@ -401,6 +490,11 @@ fn in_order(services: impl Iterator<Item = Arc<Service>>) -> Vec<Arc<Service>> {
     let mut services: Vec<Arc<Service>> = services.collect();
     services.sort_by(|a, b| (!is_urgent(a), &a.key).cmp(&(!is_urgent(b), &b.key)));
     services
+}
+
+/// True if we created the table, in this version of the program or another.
+fn is_ours(structure: &Structure) -> bool {
+    structure.comment.as_deref() == Some(TABLE_COMMENT)
 }
 
 fn has_sets(structure: &Structure, program: &Program) -> bool {

@@ -36,7 +36,8 @@ impl HostKernel {
     fn connection(&mut self) -> Result<&mut Connection, KernelError> {
         if self.connection.is_none() {
             let connection = Connection::open().map_err(failed)?;
-            self.watch.ignore(connection.port().map_err(failed)?);
+            let port = connection.port().map_err(failed)?;
+            self.watch.ignore(self.family, port);
             self.connection = Some(connection);
         }
         self.connection
@@ -81,10 +82,11 @@ impl Kernel for HostKernel {
     fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
         let family = self.family;
         let connection = self.connection()?;
-        if connection.table(family, TABLE).map_err(failed)?.is_none() {
+        let Some(table) = connection.table(family, TABLE).map_err(failed)? else {
             return Ok(None);
-        }
+        };
         Ok(Some(Structure {
+            comment: table.comment,
             sets: connection.sets(family, TABLE).map_err(failed)?,
             chains: connection.chains(family, TABLE).map_err(failed)?,
             rules: connection.rules(family, TABLE).map_err(failed)?,

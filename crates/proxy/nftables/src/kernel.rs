@@ -26,6 +26,8 @@ pub trait Kernel: Send {
 /// Sets, chains and rules of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structure {
+    /// The comment of the table.
+    pub comment: Option<String>,
     /// Sets and maps.
     pub sets: Vec<Set>,
     /// Chains, with and without hooks.

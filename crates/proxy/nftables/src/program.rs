@@ -19,6 +19,9 @@ use crate::{
 /// The table, in each family.
 pub const TABLE: &str = "weft";
 
+/// The comment of the table, by which it is recognised as ours.
+pub(crate) const TABLE_COMMENT: &str = "Services of Kubernetes, written by weft";
+
 const MARK: &str = "mark-for-masquerade";
 const NO_ENDPOINTS: &str = "no-endpoints";
 const UNALLOCATED: &str = "unallocated";

@@ -217,6 +217,18 @@ impl State {
         )
     }
 
+    /// Elements that Services share.
+    pub(crate) fn shared_entries(&self) -> impl Iterator<Item = Entry> {
+        let places = self.shared.keys();
+        places.map(|(collection, key)| Entry::bare(*collection, *key))
+    }
+
+    /// The kernel has lost the hairpin elements that no endpoint needs.
+    pub(crate) fn forget_kept_hairpins(&mut self) {
+        self.element_count -= self.kept_hairpins.len();
+        self.kept_hairpins.clear();
+    }
+
     fn move_claims(
         &mut self,
         key: &ObjectKey,

@@ -9,7 +9,7 @@ use crate::{
     collection::{Collection, Dispatch, FrontMap},
     entry::{Content, Entry},
     kernel::describe,
-    program::{Branch, TABLE},
+    program::{Branch, TABLE, TABLE_COMMENT},
 };
 
 /// A change of one element.
@@ -159,7 +159,7 @@ impl Transaction {
         self.tables.push(Change::AddTable(Table {
             family: self.family,
             name: TABLE.to_owned(),
-            comment: Some("Services of Kubernetes, written by weft".to_owned()),
+            comment: Some(TABLE_COMMENT.to_owned()),
         }));
     }
 

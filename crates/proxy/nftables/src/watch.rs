@@ -1,7 +1,6 @@
 //! Counts changes that other processes make to our tables.
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,7 +10,7 @@ use std::{
 
 use weft_host::{
     NetlinkError,
-    nftables::{Listener, Notice},
+    nftables::{Listener, ListenerFilter, Notice},
 };
 use weft_model::IpFamily;
 
@@ -25,8 +24,10 @@ type OnChange = Box<dyn Fn(IpFamily) + Send>;
 
 #[derive(Default)]
 struct Shared {
-    /// Numbers of sockets whose changes are our own.
-    own: RwLock<BTreeSet<u32>>,
+    /// Numbers of the sockets whose changes are our own, by family.
+    own: RwLock<[Option<u32>; 2]>,
+    /// Of the listening socket.
+    filter: Mutex<Option<ListenerFilter>>,
     changes: [AtomicU64; 2],
     is_listening: AtomicBool,
     on_change: Mutex<Option<OnChange>>,
@@ -54,10 +55,23 @@ impl Watch {
         *on_change = Some(Box::new(call));
     }
 
-    /// Changes made by this socket are not counted.
-    pub(crate) fn ignore(&self, port: u32) {
-        let mut own = self.0.own.write().unwrap_or_else(PoisonError::into_inner);
-        own.insert(port);
+    /// Changes made by this socket, which takes the place of the family's last one, are not counted.
+    pub(crate) fn ignore(&self, family: IpFamily, port: u32) {
+        {
+            let mut own = self.0.own.write().unwrap_or_else(PoisonError::into_inner);
+            own[place(family)] = Some(port);
+        }
+        self.update_filter();
+    }
+
+    /// Has the kernel not report our own changes at all. If it cannot, they are received and ignored.
+    fn update_filter(&self) {
+        let filter = self.0.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = *self.0.own.read().unwrap_or_else(PoisonError::into_inner);
+        let ports: Vec<u32> = own.into_iter().flatten().collect();
+        if let Some(Err(error)) = filter.as_ref().map(|filter| filter.ignore(&ports)) {
+            tracing::warn!(%error, "cannot filter nftables notifications");
+        }
     }
 
     /// The number of foreign changes. `None` if they cannot be counted.
@@ -67,16 +81,15 @@ impl Watch {
     }
 
     fn counter(&self, family: IpFamily) -> &AtomicU64 {
-        match family {
-            IpFamily::V4 => &self.0.changes[0],
-            IpFamily::V6 => &self.0.changes[1],
-        }
+        &self.0.changes[place(family)]
     }
 
     /// Opens a socket in the calling thread's network namespace, whose notifications are to be
     /// received by [`Notifications::receive`].
     pub fn listen(&self) -> Result<Notifications, NetlinkError> {
         let listener = Listener::open()?;
+        *self.0.filter.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener.filter()?);
+        self.update_filter();
         self.0.is_listening.store(true, Ordering::Release);
         Ok(Notifications {
             listener,
@@ -97,6 +110,13 @@ impl Watch {
     }
 }
 
+fn place(family: IpFamily) -> usize {
+    match family {
+        IpFamily::V4 => 0,
+        IpFamily::V6 => 1,
+    }
+}
+
 /// The receiving end of a [`Watch`].
 #[derive(Debug)]
 pub struct Notifications {
@@ -110,7 +130,7 @@ impl Notifications {
         let watch = &self.watch;
         let is_own = |port: u32| {
             let own = watch.0.own.read().unwrap_or_else(PoisonError::into_inner);
-            own.contains(&port)
+            own.contains(&Some(port))
         };
         self.listener
             .wait(patience, &is_own, &mut |notice| match notice {

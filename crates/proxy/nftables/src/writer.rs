@@ -14,7 +14,7 @@ use crate::{
 
 /// Elements of several Services are committed together up to this number: one huge commit would
 /// keep a processor for half a second.
-const CHUNK: usize = 1_500;
+pub(crate) const CHUNK: usize = 1_500;
 
 /// A Service with up to so many changed elements is one commit.
 const SERVICE_LIMIT: usize = 5_000;

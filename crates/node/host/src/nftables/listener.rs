@@ -1,6 +1,6 @@
 //! Notifications of the kernel about changed tables.
 
-use std::time::Duration;
+use std::{os::fd::OwnedFd, time::Duration};
 
 use rustix::{
     io::Errno,
@@ -13,7 +13,7 @@ use crate::{
     NetlinkError,
     netfilter::{Subsystem, body},
     netlink::{Protocol, Socket, family_number},
-    raw::set_option,
+    raw::{FilterInstruction, attach_filter, set_option},
 };
 
 /// `NFNLGRP_NFTABLES`, as a bit.
@@ -36,6 +36,45 @@ pub enum Notice {
     Lost,
 }
 
+/// Chooses which sockets' changes a [`Listener`] receives, from any thread.
+#[derive(Debug)]
+pub struct ListenerFilter {
+    socket: OwnedFd,
+}
+
+impl ListenerFilter {
+    /// Has the kernel drop notifications of changes that these sockets make, in place of those named
+    /// before: a large write of our own would otherwise fill the listener's buffer.
+    pub fn ignore(&self, ports: &[u32]) -> Result<(), NetlinkError> {
+        /// Offset of the writer's number in a netlink header.
+        const WRITER: u32 = 12;
+        const DROP: u32 = 0;
+        const KEEP: u32 = u32::MAX;
+        let instruction = |code: u32, jt, k| FilterInstruction {
+            code: u16::try_from(code).unwrap_or(0),
+            jt,
+            jf: 0,
+            k,
+        };
+        let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+        let mut program = vec![instruction(load, 0, WRITER)];
+        for (index, port) in ports.iter().enumerate() {
+            // The load turns the bytes around; so must we.
+            let number = u32::from_be_bytes(port.to_ne_bytes());
+            let behind = ports.len() - index;
+            let target = u8::try_from(behind).unwrap_or(0);
+            let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+            program.push(instruction(equal, target, number));
+        }
+        program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, KEEP));
+        program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, DROP));
+        attach_filter(&self.socket, &mut program).map_err(|source| NetlinkError {
+            operation: "filter nftables notifications",
+            source,
+        })
+    }
+}
+
 /// A socket that hears of every change to nf_tables of its network namespace.
 #[derive(Debug)]
 pub struct Listener {
@@ -55,6 +94,16 @@ impl Listener {
             RECEIVE_BUFFER,
         );
         Ok(Self { socket })
+    }
+
+    /// A handle that chooses which sockets' changes the kernel does not report.
+    pub fn filter(&self) -> Result<ListenerFilter, NetlinkError> {
+        let socket = self.socket.descriptor().try_clone();
+        let socket = socket.map_err(|source| NetlinkError {
+            operation: "copy a descriptor",
+            source,
+        })?;
+        Ok(ListenerFilter { socket })
     }
 
     /// Waits until something changes, for at most this long, and hands on what sockets with other

@@ -396,3 +396,35 @@ fn changes_of_others_are_noticed_and_own_ones_are_not() {
         assert_eq!(received(), [notice]);
     });
 }
+
+#[test]
+fn the_kernel_drops_notifications_of_sockets_that_a_listener_ignores() {
+    lab::inside(|_| {
+        let mut sockets: Vec<Nftables> = (0..3).map(|_| Nftables::open().unwrap()).collect();
+        let ports: Vec<u32> = sockets.iter().map(|one| one.port().unwrap()).collect();
+        create(&mut sockets[0], IpFamily::V4);
+        let mut listener = Listener::open().unwrap();
+        let filter = listener.filter().unwrap();
+        for ignored in [&ports[..0], &ports[..1], &ports[..2], &ports[1..]] {
+            filter.ignore(ignored).unwrap();
+            for (index, socket) in sockets.iter_mut().enumerate() {
+                socket
+                    .commit(&batch(IpFamily::V4, &[add(vec![element(1, 1)])]))
+                    .unwrap();
+                socket
+                    .commit(&batch(IpFamily::V4, &[delete(vec![element(1, 1)])]))
+                    .unwrap();
+                let mut is_received = false;
+                let patience = Duration::from_millis(20);
+                while listener.wait(patience, &|_| true, &mut |_| {}).unwrap() {
+                    is_received = true;
+                }
+                assert_eq!(
+                    is_received,
+                    !ignored.contains(&ports[index]),
+                    "{ignored:?} {index}"
+                );
+            }
+        }
+    });
+}

@@ -148,6 +148,48 @@ fn the_kernel_holds_what_was_written_and_a_restart_writes_nothing() {
 }
 
 #[test]
+fn what_another_process_flushes_twice_comes_back_as_it_was() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let (mut world, mut notifications) = listening(family);
+            world.settings.service_networks =
+                service_networks(["10.96.0.0/16", "fd00:96::/112"], family);
+            for object in everything(family) {
+                world.put(&object);
+            }
+            // Named by two: the one that has it keeps it, also if its name is the later one.
+            world.put(&service(family, "z-first", 77, &json!({})));
+            world.sync();
+            world.put(&service(family, "a-second", 77, &json!({})));
+            let total = world.sync().elements.unwrap().total;
+            let before = contents(family);
+            for _ in 0..2 {
+                lab.program("nft", &["flush", "ruleset"]);
+                receive(&mut notifications);
+                let report = world.backend.audit(ReadBudget::Available).unwrap();
+                let AuditReport::Read { repaired, .. } = report else {
+                    panic!("{report:?}");
+                };
+                assert_eq!(repaired[0].to_string(), "weft differs");
+                assert_eq!(contents(family), before);
+            }
+            receive(&mut notifications);
+            let report = world.backend.audit(ReadBudget::Available).unwrap();
+            assert_eq!(report, AuditReport::Unchanged, "own writes are not foreign");
+            world.put(&slice(family, "z-first", 1..3));
+            let report = world.sync();
+            assert!(!report.full, "{report:?}");
+            assert_eq!(
+                report.elements.unwrap().total,
+                total + 4,
+                "two fronts of two"
+            );
+            lab.program("nft", &["flush", "ruleset"]);
+        }
+    });
+}
+
+#[test]
 fn service_networks_are_followed_without_reading_the_table() {
     lab::inside(|lab| {
         for family in IpFamily::ALL {
@@ -185,10 +227,7 @@ fn service_networks_are_followed_without_reading_the_table() {
                     let after = contents(family);
                     assert_eq!(after["service-networks"].len(), list.len(), "{after:?}");
                     assert_eq!(world.backend.kernel().reads, reads);
-                    let mut other = World::real(family);
-                    other.settings = world.settings.clone();
-                    other.desired = world.desired.clone();
-                    let again = other.restart(HostKernel::new(family, Watch::new()));
+                    let again = World::real(family).take_over(&world);
                     assert_eq!(written(&again), 0, "a restart reads the same: {list:?}");
                 }
             });

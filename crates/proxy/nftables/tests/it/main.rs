@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod faults;
 mod kernel;
 mod packets;
+mod simulated;
 mod world;

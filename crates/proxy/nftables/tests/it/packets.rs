@@ -23,7 +23,9 @@ use crate::world::written;
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod exchange;
 mod network;
+mod priority;
 mod sctp;
+mod selection;
 
 use exchange::{Conversation, PATIENCE, Reply, serve};
 use network::{

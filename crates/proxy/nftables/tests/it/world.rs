@@ -46,6 +46,14 @@ impl World {
     pub(crate) fn real(family: IpFamily) -> Self {
         Self::on(HostKernel::new(family, Watch::new()), family)
     }
+
+    /// The first sync of a new process, of what another one serves.
+    pub(crate) fn take_over<K: Kernel>(mut self, other: &World<K>) -> SyncReport {
+        self.settings = other.settings.clone();
+        self.desired = other.desired.clone();
+        let family = self.settings.family;
+        self.restart(HostKernel::new(family, Watch::new()))
+    }
 }
 
 impl<K: Kernel> World<K> {

@@ -1,0 +1,183 @@
+//! `weft proxy --proxy-mode=nftables` as a process, over a real kernel.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use weft_host::nftables::{Nftables, delete_table};
+use weft_model::IpFamily;
+use weft_testkit::{
+    cluster::{Edit, NODE, ObjectName},
+    lab::{self, Namespace},
+};
+
+use crate::arena::Arena;
+
+const PROGRAMS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
+const FAMILY: IpFamily = IpFamily::V4;
+const TABLE: &str = "weft";
+const MODE: [&str; 1] = ["--proxy-mode=nftables"];
+
+fn put(kind: &'static str, namespace: &str, object: Value) -> Edit {
+    let name = ObjectName {
+        kind,
+        namespace: namespace.to_owned(),
+        name: object["metadata"]["name"].as_str().unwrap().to_owned(),
+    };
+    Edit::Put(name, object)
+}
+
+fn node_object() -> Edit {
+    let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE},
+        "status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}});
+    put("Node", "", object)
+}
+
+/// A Service of the namespace `shop` with endpoints on this node.
+fn service(name: &str, spec: &Value, endpoints: u32) -> [Edit; 2] {
+    let service = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": "shop", "name": name}, "spec": spec});
+    let endpoints: Vec<Value> = (1..=endpoints)
+        .map(|number| json!({"addresses": [format!("10.244.0.{number}")], "nodeName": NODE}))
+        .collect();
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"namespace": "shop", "name": format!("{name}-x"),
+                     "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4", "endpoints": endpoints,
+        "ports": [{"name": "", "port": 8080, "protocol": "TCP"}]});
+    [
+        put("Service", "shop", service),
+        put("EndpointSlice", "shop", slice),
+    ]
+}
+
+/// The elements of a set, in words; none without the table.
+fn elements(node: &Namespace, set: &str) -> BTreeSet<String> {
+    node.run(|| {
+        let mut nftables = Nftables::open().unwrap();
+        let elements = nftables.elements(FAMILY, TABLE, set).unwrap_or_default();
+        elements
+            .iter()
+            .map(|element| format!("{element:?}"))
+            .collect()
+    })
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn killed_in_the_middle_of_a_load_it_completes_it_after_a_restart() {
+    const SERVICES: usize = 600;
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        arena.serve(&node);
+        arena.create_namespace("shop");
+        arena.apply(&[node_object()]);
+        for index in 0..SERVICES {
+            let spec = json!({"clusterIP": format!("10.97.{}.{}", index / 200, index % 200 + 1),
+                              "ports": [{"port": 80}]});
+            arena.apply(&service(&format!("s{index}"), &spec, 20));
+        }
+        // The Service `kubernetes` is there as well.
+        let is_loaded = || elements(&node, "services").len() > SERVICES;
+        let mut interrupted = 0;
+        for _ in 0..10 {
+            let proxy = arena.start_weft_with(&node, &MODE);
+            node.run(|| {
+                let mut nftables = Nftables::open().unwrap();
+                let deadline = Instant::now() + Duration::from_secs(30);
+                let is_begun = |nftables: &mut Nftables| {
+                    let found = nftables.elements(FAMILY, TABLE, "services");
+                    found.is_ok_and(|found| !found.is_empty())
+                };
+                while !is_begun(&mut nftables) {
+                    assert!(Instant::now() < deadline, "{}", arena.log("weft"));
+                }
+            });
+            // SIGKILL.
+            drop(proxy);
+            interrupted += usize::from(!is_loaded());
+            if interrupted == 2 {
+                break;
+            }
+            node.run(|| delete_table(FAMILY, TABLE).unwrap());
+        }
+        assert!(interrupted > 0, "it was never killed in the middle");
+        let sets = ["services", "endpoints", "cluster-ips", "hairpin", "pick"];
+        let proxy = arena.start_weft_with(&node, &MODE);
+        wait_until("everything is there", is_loaded);
+        wait_until("the first sync ended", || {
+            !Arena::metric(
+                &node,
+                "kubeproxy_sync_full_proxy_rules_duration_seconds_count",
+            )
+            .is_empty()
+        });
+        let completed = sets.map(|set| elements(&node, set));
+        drop(proxy);
+        node.run(|| delete_table(FAMILY, TABLE).unwrap());
+        let _proxy = arena.start_weft_with(&node, &MODE);
+        wait_until("everything is there again", is_loaded);
+        wait_until("it is the same", || {
+            sets.map(|set| elements(&node, set)) == completed
+        });
+        assert_eq!(completed[1].len(), SERVICES * 20);
+    });
+}
+
+#[test]
+fn it_answers_health_checks_and_follows_the_service_cidrs() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        arena.serve(&node);
+        arena.create_namespace("shop");
+        let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": 31_556, "ports": [{"port": 80}]});
+        arena.apply(&[node_object()]);
+        arena.apply(&service("web", &local, 2));
+        let _proxy = arena.start_weft_with(&node, &MODE);
+        let is_served = || {
+            elements(&node, "services")
+                .iter()
+                .any(|e| e.contains("shop/web"))
+        };
+        wait_until("the Service is served", is_served);
+        let page = || Arena::page(&node, 31_556, "/");
+        wait_until("the health check is open", || {
+            node.run(|| std::net::TcpStream::connect(("127.0.0.1", 31_556)).is_ok())
+        });
+        wait_until("the health check answers", || page().contains(" 200 "));
+        assert!(page().contains("\"localEndpoints\": 2"), "{}", page());
+        arena.apply(&service("web", &local, 0));
+        wait_until("the last endpoint went", || page().contains(" 503 "));
+
+        // The default of the API server is there from the beginning.
+        let networks = || elements(&node, "service-networks").len();
+        assert_eq!(networks(), 1, "{}", arena.log("weft"));
+        let more = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+            "metadata": {"name": "more"}, "spec": {"cidrs": ["10.200.0.0/16"]}});
+        arena.apply(&[put("ServiceCIDR", "", more)]);
+        wait_until("the new range is there", || networks() == 2);
+        for (metric, value) in [
+            (
+                "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
+                "",
+            ),
+            ("kubeproxy_sync_proxy_rules_iptables_total", ""),
+        ] {
+            assert_eq!(Arena::metric(&node, metric), value);
+        }
+        let elements = Arena::metric(&node, "weft_proxy_nftables_elements{");
+        assert!(elements.contains("IPv4"), "{elements}");
+    });
+}

@@ -1,0 +1,278 @@
+//! Failures of netlink at any moment: what follows is right.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weft_host::nftables::Reason;
+use weft_model::{IpFamily, ObjectKey};
+use weft_proxy::{AuditReport, Backend as _, ReadBudget, Scope};
+
+use crate::{
+    simulated::{Contents, Fault, Simulated},
+    world::{World, written},
+};
+
+const FAMILY: IpFamily = IpFamily::V4;
+
+/// Every kind of failure. Refusals name an element of a Service, if the commit has one there.
+const FAULTS: [Fault; 9] = [
+    Fault::NotDone,
+    Fault::AnswerLost,
+    Fault::Refused(Reason::Busy),
+    Fault::Refused(Reason::Exists),
+    Fault::Refused(Reason::Missing),
+    Fault::Refused(Reason::Full),
+    Fault::Refused(Reason::Resources),
+    Fault::Refused(Reason::Owned),
+    Fault::Refused(Reason::Invalid),
+];
+
+fn service(name: &str, number: u8, more: &Value) -> Value {
+    let mut spec = json!({"clusterIP": format!("10.96.0.{number}"), "type": "NodePort",
+        "ports": [{"name": "http", "port": 80, "nodePort": 30000 + u16::from(number)}]});
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({"kind": "Service", "metadata": {"namespace": "shop", "name": name}, "spec": spec})
+}
+
+fn slice(name: &str, endpoints: std::ops::Range<u8>) -> Value {
+    let endpoints: Vec<Value> = endpoints
+        .map(|number| json!({"addresses": [format!("10.244.0.{number}")]}))
+        .collect();
+    json!({"kind": "EndpointSlice",
+           "metadata": {"namespace": "shop", "name": format!("{name}-x"),
+                        "labels": {"kubernetes.io/service-name": name}},
+           "addressType": "IPv4", "endpoints": endpoints,
+           "ports": [{"name": "http", "protocol": "TCP", "port": 8080}]})
+}
+
+/// What happens to the cluster, step by step.
+fn history() -> Vec<Vec<Value>> {
+    let sticky = json!({"sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 30}}});
+    vec![
+        vec![
+            service("web", 1, &json!({})),
+            slice("web", 1..6),
+            service("sticky", 2, &sticky),
+            slice("sticky", 1..4),
+            service("large", 3, &json!({})),
+            slice("large", 10..60),
+        ],
+        vec![slice("web", 1..5)],
+        vec![slice("large", 20..70), slice("web", 2..9)],
+        vec![
+            service("more", 4, &json!({})),
+            slice("more", 1..3),
+            slice("sticky", 3..5),
+        ],
+        vec![slice("large", 20..22), slice("more", 1..1)],
+    ]
+}
+
+/// Runs the history with a failure at a commit, and tries again as the loop does. Returns what the
+/// kernel holds after each step, and whether the failure happened.
+fn run(fault: Option<(usize, Fault)>) -> (Vec<Contents>, bool) {
+    let mut world = World::on(Simulated::default(), FAMILY);
+    world.backend.kernel().fault = fault;
+    let mut states = Vec::new();
+    for objects in history() {
+        for object in &objects {
+            world.put(object);
+        }
+        let mut tries = 0;
+        while let Err(error) = world.guarded_sync() {
+            tries += 1;
+            assert!(tries < 3, "{fault:?}: {error}");
+        }
+        // A Service that was refused by chance is tried again after a while.
+        if !world.held().is_empty() {
+            world.now += Duration::from_hours(2);
+            let tried = world.quarantine.sync(
+                &mut world.backend,
+                &mut world.desired,
+                &world.settings,
+                Scope::Full,
+                world.now,
+            );
+            tried.unwrap();
+        }
+        assert_eq!(world.held(), Vec::<String>::new(), "{fault:?}");
+        states.push(world.backend.kernel().contents());
+    }
+    let happened = world.backend.kernel().fault.is_none();
+    // What a new process finds is what it would write.
+    let mut kernel = std::mem::take(world.backend.kernel());
+    kernel.fault = None;
+    let report = world.restart(kernel);
+    assert_eq!(written(&report), 0, "{fault:?}");
+    (states, happened)
+}
+
+/// The maps and sets whose content does not depend on the way there.
+fn comparable(states: &[Contents]) -> Vec<String> {
+    states.iter().map(Contents::fronts).collect()
+}
+
+#[test]
+fn whatever_fails_at_whatever_commit_the_next_state_is_right() {
+    let (right, _) = run(None);
+    let right = comparable(&right);
+    for fault in FAULTS {
+        let mut commit = 0;
+        loop {
+            let (states, happened) = run(Some((commit, fault)));
+            if !happened {
+                break;
+            }
+            assert_eq!(comparable(&states), right, "{fault:?} at commit {commit}");
+            commit += 1;
+        }
+        assert!(commit > 15, "{fault:?}: {commit} commits");
+    }
+}
+
+#[test]
+fn dumps_that_are_interrupted_again_and_again_are_read_later() {
+    let mut world = World::on(Simulated::default(), FAMILY);
+    for object in &history()[0] {
+        world.put(object);
+    }
+    world.sync();
+    let right = world.backend.kernel().contents();
+    let commits = world.backend.kernel().commits;
+    for failing in 1..25 {
+        world.backend.kernel().failing_reads = failing;
+        let mut failures = 0;
+        // As the loop: after an audit that failed, full syncs until one works.
+        let audited = world.backend.audit(ReadBudget::Available);
+        assert!(audited.is_err(), "{audited:?}");
+        let (desired, settings) = (world.desired.clone(), world.settings.clone());
+        let sync = |world: &mut World<Simulated>| {
+            let synced = world.backend.sync(&desired, &settings, Scope::Full);
+            synced.is_err()
+        };
+        while sync(&mut world) {
+            failures += 1;
+        }
+        assert_eq!(failures, failing - 1);
+        let audited = world.backend.audit(ReadBudget::Available).unwrap();
+        assert!(
+            matches!(&audited, AuditReport::Read { repaired, .. } if repaired.is_empty()),
+            "{audited:?}"
+        );
+    }
+    assert_eq!(world.backend.kernel().contents(), right);
+    assert_eq!(
+        world.backend.kernel().commits,
+        commits,
+        "nothing was written"
+    );
+}
+
+#[test]
+fn chains_that_cannot_be_removed_fail_no_sync_and_are_removed_later() {
+    let mut world = World::on(Simulated::default(), FAMILY);
+    world.put(&service("web", 1, &json!({})));
+    // Each number of endpoints has a chain, and many of them are unused in the end.
+    for endpoints in 1..80 {
+        world.put(&slice("web", 1..1 + endpoints));
+        let report = world.sync();
+        assert_eq!(report.cleanup_failure, None);
+    }
+    let picks = |world: &mut World<Simulated>| {
+        let contents = world.backend.kernel().contents();
+        contents
+            .chain_names()
+            .filter(|name| name.starts_with("pick-"))
+            .count()
+    };
+    assert!(picks(&mut world) < 80, "unused ones go when they are many");
+    let desired = world.desired.clone();
+    let settings = world.settings.clone();
+    world.put(&slice("web", 1..3));
+    world.sync();
+    // Nothing but the removal is left to do: the full sync commits once.
+    world.backend.kernel().fault = Some((0, Fault::Refused(Reason::Busy)));
+    let mut current = desired;
+    current.extend(world.desired.clone());
+    let report = world
+        .backend
+        .sync(&current, &settings, Scope::Full)
+        .unwrap();
+    assert_eq!(report.cleanup_failure.as_deref(), Some("Busy"));
+    assert!(picks(&mut world) > 1);
+    let report = world
+        .backend
+        .sync(&current, &settings, Scope::Full)
+        .unwrap();
+    assert_eq!(report.cleanup_failure, None);
+    assert_eq!(picks(&mut world), 1);
+}
+
+#[test]
+fn a_table_of_our_name_that_another_program_made_is_left_alone() {
+    let mut world = World::on(Simulated::default(), FAMILY);
+    world.put(&service("web", 1, &json!({})));
+    world.put(&slice("web", 1..3));
+    let theirs = Contents::default();
+    world.backend.kernel().table = Some(theirs.clone());
+    let error = world.try_sync().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot use the nftables table weft of IPv4: another program created it"
+    );
+    assert_eq!(world.backend.kernel().table, Some(theirs));
+    world.backend.kernel().table = None;
+    world.try_sync().unwrap();
+    let key = ObjectKey::namespaced("shop", "web");
+    assert!(world.desired.contains_key(&key));
+    assert!(world.backend.kernel().contents().chain_names().count() > 10);
+}
+
+#[test]
+fn a_service_of_too_many_endpoints_is_left_out_and_named_and_the_others_are_written() {
+    let sticky = json!({"sessionAffinity": "ClientIP"});
+    let many = |last: u32| {
+        let address = |n: u32| format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255);
+        let endpoints: Vec<Value> = (0..last)
+            .map(|number| json!({"addresses": [address(0x10000 + number)]}))
+            .collect();
+        let mut slice = slice("huge", 1..1);
+        slice["endpoints"] = endpoints.into();
+        slice
+    };
+    let mut world = World::on(Simulated::default(), FAMILY);
+    world.put(&service("huge", 1, &sticky));
+    world.put(&many(65_536));
+    world.put(&service("web", 2, &json!({})));
+    world.put(&slice("web", 1..3));
+    let report = world.guarded_sync().unwrap();
+    assert_eq!(world.held(), ["huge"]);
+    let refusal = report.refusals[0].to_string();
+    assert_eq!(
+        refusal,
+        "shop/huge:http has 65536 endpoints: expected at most 65535 with session affinity"
+    );
+    assert!(!world.backend.kernel().contents().fronts().contains("huge"));
+    assert!(
+        world
+            .backend
+            .kernel()
+            .contents()
+            .fronts()
+            .contains("shop/web:http")
+    );
+    world.put(&slice("huge", 1..3));
+    world.guarded_sync().unwrap();
+    assert_eq!(world.held(), Vec::<String>::new());
+    assert!(
+        world
+            .backend
+            .kernel()
+            .contents()
+            .fronts()
+            .contains("shop/huge:http")
+    );
+}

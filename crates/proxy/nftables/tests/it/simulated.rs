@@ -1,0 +1,268 @@
+//! A kernel in memory that keeps one table, and fails on demand.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use weft_host::nftables::{Chain, Change, Element, Reason, Rule, Set, TableChange, Value as Key};
+use weft_nftables::{Kernel, KernelError, Structure};
+
+/// A failure of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The kernel refuses the commit.
+    Refused(Reason),
+    /// The call fails and nothing was done: ENOBUFS of the request, ERESTART, EMSGSIZE.
+    NotDone,
+    /// The commit was done and its answer lost: ENOBUFS of the answer.
+    AnswerLost,
+}
+
+/// The table, as values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contents {
+    comment: Option<String>,
+    chains: Vec<Chain>,
+    rules: Vec<Rule>,
+    sets: Vec<Set>,
+    elements: BTreeMap<String, BTreeMap<Vec<u8>, String>>,
+}
+
+impl Contents {
+    pub(crate) fn chain_names(&self) -> impl Iterator<Item = &str> {
+        self.chains.iter().map(|chain| &*chain.name)
+    }
+
+    /// What does not depend on the way there: fronts with their numbers of endpoints, and the rules
+    /// that are always there. Of endpoints only how many there are.
+    pub(crate) fn fronts(&self) -> String {
+        let mut words = String::new();
+        for (set, elements) in &self.elements {
+            let is_history = ["pick", "sticky", "hairpin", "affinity", "affinity-slots"];
+            if is_history.iter().any(|name| set.ends_with(name)) || set == "sticky-local" {
+                continue;
+            }
+            if set.ends_with("endpoints") {
+                writeln!(words, "{set}: {}", elements.len()).unwrap();
+            } else {
+                writeln!(words, "{set}: {elements:?}").unwrap();
+            }
+        }
+        let is_constant = |rule: &&Rule| {
+            let chain = rule.chain.as_str();
+            !["pick-", "sticky-", "node-port-sticky-", "remember-"]
+                .iter()
+                .any(|prefix| chain.starts_with(prefix))
+        };
+        let rules: Vec<&Rule> = self.rules.iter().filter(is_constant).collect();
+        write!(words, "{rules:?}").unwrap();
+        words
+    }
+}
+
+/// A table in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Simulated {
+    pub(crate) table: Option<Contents>,
+    values: BTreeMap<String, BTreeMap<Vec<u8>, Element>>,
+    /// The number of calls until this one fails.
+    pub(crate) fault: Option<(usize, Fault)>,
+    /// Reads fail so often from now on: EINTR of dumps that never get through.
+    pub(crate) failing_reads: usize,
+    pub(crate) commits: usize,
+}
+
+type Elements = BTreeMap<String, BTreeMap<Vec<u8>, Element>>;
+
+impl Simulated {
+    /// The table without the order in which things were added.
+    pub(crate) fn contents(&self) -> Contents {
+        let mut contents = self.table.clone().unwrap_or_default();
+        contents.chains.sort_by(|a, b| a.name.cmp(&b.name));
+        // The sort is stable: the order within a chain stays.
+        contents.rules.sort_by(|a, b| a.chain.cmp(&b.chain));
+        contents.sets.sort_by(|a, b| a.name.cmp(&b.name));
+        for (set, elements) in &self.values {
+            let words = elements
+                .iter()
+                .map(|(key, element)| (key.clone(), format!("{element:?}")));
+            contents.elements.insert(set.clone(), words.collect());
+        }
+        contents
+    }
+
+    fn apply(
+        &self,
+        changes: &[Change],
+    ) -> Result<(Option<Contents>, Elements), (usize, usize, Reason)> {
+        let mut table = self.table.clone();
+        let mut values = self.values.clone();
+        for (index, change) in changes.iter().enumerate() {
+            let refuse = |element: usize, reason| (index, element, reason);
+            let change = match change {
+                Change::AddTable(new) => {
+                    table.get_or_insert_with(|| Contents {
+                        comment: new.comment.clone(),
+                        ..Contents::default()
+                    });
+                    continue;
+                }
+                Change::DeleteTable { .. } => {
+                    table.take().ok_or_else(|| refuse(0, Reason::Missing))?;
+                    values.clear();
+                    continue;
+                }
+                Change::Within { change, .. } => change,
+            };
+            let table = table.as_mut().ok_or_else(|| refuse(0, Reason::Missing))?;
+            match change {
+                TableChange::AddChain(chain) => {
+                    if table.chains.iter().any(|other| other.name == chain.name) {
+                        return Err(refuse(0, Reason::Exists));
+                    }
+                    table.chains.push(chain.clone());
+                }
+                TableChange::DeleteChain(name) => {
+                    let before = table.chains.len();
+                    table.chains.retain(|chain| chain.name != *name);
+                    if table.chains.len() == before {
+                        return Err(refuse(0, Reason::Missing));
+                    }
+                }
+                TableChange::AddRule(rule) => {
+                    if !table.chains.iter().any(|chain| chain.name == rule.chain) {
+                        return Err(refuse(0, Reason::Missing));
+                    }
+                    table.rules.push(rule.clone());
+                }
+                TableChange::FlushChain(name) => table.rules.retain(|rule| rule.chain != *name),
+                TableChange::AddSet(set) => {
+                    if table.sets.iter().any(|other| other.name == set.name) {
+                        return Err(refuse(0, Reason::Exists));
+                    }
+                    values.insert(set.name.clone(), BTreeMap::new());
+                    table.sets.push(set.clone());
+                }
+                TableChange::AddElements { set, elements, .. } => {
+                    let there = values
+                        .get_mut(set)
+                        .ok_or_else(|| refuse(0, Reason::Missing))?;
+                    for (place, element) in elements.iter().enumerate() {
+                        let key = element.key.as_bytes().to_vec();
+                        match there.get(&key) {
+                            Some(other) if other.datum != element.datum => {
+                                return Err(refuse(place, Reason::Exists));
+                            }
+                            Some(_) => {}
+                            None => {
+                                there.insert(key, element.clone());
+                            }
+                        }
+                    }
+                }
+                TableChange::DeleteElements { set, elements, .. } => {
+                    let there = values
+                        .get_mut(set)
+                        .ok_or_else(|| refuse(0, Reason::Missing))?;
+                    for (place, element) in elements.iter().enumerate() {
+                        let gone = there.remove(element.key.as_bytes());
+                        gone.ok_or_else(|| refuse(place, Reason::Missing))?;
+                    }
+                }
+            }
+        }
+        Ok((table, values))
+    }
+
+    /// The fault that is due now, if any.
+    fn due(&mut self) -> Option<Fault> {
+        match self.fault.take() {
+            Some((0, fault)) => Some(fault),
+            Some((calls, fault)) => {
+                self.fault = Some((calls - 1, fault));
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn read<T>(&mut self, value: impl FnOnce(&Self) -> T) -> Result<T, KernelError> {
+        if let Some(left) = self.failing_reads.checked_sub(1) {
+            self.failing_reads = left;
+            let words = "cannot list nftables elements: Interrupted system call";
+            return Err(KernelError::Failed(words.to_owned()));
+        }
+        Ok(value(self))
+    }
+}
+
+impl Kernel for Simulated {
+    fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
+        let failed = || KernelError::Failed("No buffer space available".to_owned());
+        self.commits += 1;
+        let fault = self.due();
+        match fault {
+            Some(Fault::Refused(reason)) => {
+                return Err(KernelError::Refused {
+                    change: changes.len() - 1,
+                    element: Some(0),
+                    reason,
+                    message: format!("{reason:?}"),
+                });
+            }
+            Some(Fault::NotDone) => return Err(failed()),
+            Some(Fault::AnswerLost) | None => {}
+        }
+        match self.apply(changes) {
+            Ok((table, values)) => {
+                self.table = table;
+                self.values = values;
+            }
+            Err((change, element, reason)) => {
+                return Err(KernelError::Refused {
+                    change,
+                    element: Some(element),
+                    reason,
+                    message: format!("change {change}, element {element}: {reason:?}"),
+                });
+            }
+        }
+        if fault == Some(Fault::AnswerLost) {
+            return Err(failed());
+        }
+        Ok(1)
+    }
+
+    fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
+        self.read(|kernel| {
+            kernel.table.as_ref().map(|table| Structure {
+                comment: table.comment.clone(),
+                sets: table.sets.clone(),
+                chains: table.chains.clone(),
+                rules: table.rules.clone(),
+            })
+        })
+    }
+
+    fn elements(&mut self, set: &str) -> Result<Vec<Element>, KernelError> {
+        self.read(|kernel| {
+            let elements = kernel.values.get(set).into_iter().flatten();
+            elements.map(|(_, element)| element.clone()).collect()
+        })
+    }
+
+    fn get_elements(&mut self, set: &str, keys: &[Key]) -> Result<Vec<Element>, KernelError> {
+        self.read(|kernel| {
+            let elements = kernel.values.get(set);
+            let find = |key: &Key| elements?.get(key.as_bytes()).cloned();
+            keys.iter().filter_map(find).collect()
+        })
+    }
+
+    fn element_limit(&self) -> usize {
+        // Small, so that loads and large Services take several commits.
+        20
+    }
+
+    fn foreign_changes(&mut self) -> Option<u64> {
+        None
+    }
+}
