@@ -22,6 +22,7 @@ mod packets;
 mod traffic;
 
 use disagreement::Disagreement;
+use traffic::Proxy;
 
 const PROGRAMS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
 
@@ -73,7 +74,9 @@ fn no_connection_waits_while_one_takes_over_from_the_other_with_nft() {
     let Some(peer) = peer("kube-proxy") else {
         return;
     };
-    lab::with_programs(&PROGRAMS, |lab| traffic::take_over(lab, &peer, "nft"));
+    lab::with_programs(&PROGRAMS, |lab| {
+        traffic::take_over(lab, &peer, "nft", &IPTABLES);
+    });
 }
 
 #[test]
@@ -81,8 +84,41 @@ fn no_connection_waits_while_one_takes_over_from_the_other_with_legacy() {
     let Some(peer) = peer("kube-proxy") else {
         return;
     };
-    lab::with_programs(&PROGRAMS, |lab| traffic::take_over(lab, &peer, "legacy"));
+    lab::with_programs(&PROGRAMS, |lab| {
+        traffic::take_over(lab, &peer, "legacy", &IPTABLES);
+    });
 }
+
+#[test]
+fn no_connection_waits_while_modes_and_proxies_change() {
+    let Some(peer) = peer("kube-proxy") else {
+        return;
+    };
+    lab::with_programs(&["iptables-nft", "nft"], |lab| {
+        traffic::take_over(lab, &peer, "nft", &EVERY_CHANGE);
+    });
+}
+
+/// kube-proxy and weft in turn, both with iptables.
+const IPTABLES: [Proxy; 4] = [
+    Proxy::KubeProxy("iptables"),
+    Proxy::Weft("iptables"),
+    Proxy::KubeProxy("iptables"),
+    Proxy::Weft("iptables"),
+];
+
+/// Every change of mode or program in which weft is one of the two.
+const EVERY_CHANGE: [Proxy; 9] = [
+    Proxy::KubeProxy("iptables"),
+    Proxy::Weft("nftables"),
+    Proxy::Weft("iptables"),
+    Proxy::Weft("nftables"),
+    Proxy::KubeProxy("nftables"),
+    Proxy::Weft("nftables"),
+    Proxy::KubeProxy("iptables"),
+    Proxy::Weft("iptables"),
+    Proxy::KubeProxy("nftables"),
+];
 
 /// The two, each in a namespace.
 struct Contest {

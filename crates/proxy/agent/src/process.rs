@@ -207,6 +207,12 @@ pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
     outcome
 }
 
+/// Removes the nftables table of weft in both families, and nothing else.
+pub fn remove_own_table() -> std::io::Result<()> {
+    let removed = IpFamily::ALL.map(|family| remove_table(family, nftables::TABLE));
+    removed.into_iter().collect()
+}
+
 /// Removes the iptables rules of a service proxy.
 pub(crate) fn remove_iptables_rules(
     variant: VariantChoice,
@@ -239,7 +245,7 @@ pub(crate) fn remove_iptables_rules(
 }
 
 /// The table of kube-proxy's nftables mode.
-pub(crate) const KUBE_PROXY_TABLE: &str = "kube-proxy";
+pub const KUBE_PROXY_TABLE: &str = "kube-proxy";
 
 /// Removes an nftables table of a service proxy, which would go on translating next to us.
 pub(crate) fn remove_table(family: IpFamily, table: &str) -> std::io::Result<()> {

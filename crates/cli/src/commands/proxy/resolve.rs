@@ -106,9 +106,9 @@ impl Resolved {
             ));
         }
         Ok(Self {
-            features,
             configuration,
             config,
+            features,
             warnings,
         })
     }

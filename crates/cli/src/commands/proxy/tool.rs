@@ -22,6 +22,7 @@ use super::{ProxyArguments, resolve::Resolved};
 use weft_program::output;
 
 mod diff;
+mod status;
 mod trace;
 
 #[derive(Debug, Subcommand)]
@@ -32,8 +33,23 @@ pub(super) enum Tool {
     Trace(trace::TraceArguments),
     /// Compare the kernel's rules with those for the cluster's objects
     Diff(diff::DiffArguments),
+    /// List the rules of service proxies in the kernel, and which of them no process maintains
+    Status(status::StatusArguments),
     /// Remove all rules of a service proxy from the kernel
-    Cleanup,
+    Cleanup(CleanupArguments),
+}
+
+const AFTER_CLEANUP_HELP: &str = "\
+For the way back to kube-proxy, which does not know the nftables table of weft: stop weft proxy, start
+kube-proxy, wait until its /healthz answers 200, and run this with --only-own-table. Services work all the
+while.";
+
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_CLEANUP_HELP)]
+pub(super) struct CleanupArguments {
+    /// Remove only the nftables table of weft, and leave what kube-proxy may have written
+    #[arg(long)]
+    only_own_table: bool,
 }
 
 #[derive(Debug, Args)]
@@ -81,7 +97,11 @@ impl Tool {
             Self::Render(render) => render.run(resolved),
             Self::Trace(trace) => trace.run(resolved, variant),
             Self::Diff(diff) => diff.run(resolved, variant, arguments.master.as_deref()),
-            Self::Cleanup => process::cleanup(variant).map_err(anyhow::Error::from_boxed),
+            Self::Status(_) => status::StatusArguments::run(resolved),
+            Self::Cleanup(cleanup) if cleanup.only_own_table => {
+                process::remove_own_table().context("cannot remove the table")
+            }
+            Self::Cleanup(_) => process::cleanup(variant).map_err(anyhow::Error::from_boxed),
         }
     }
 }

@@ -2,9 +2,13 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -15,13 +19,19 @@ use weft_testkit::{
     lab::{Lab, Namespace},
 };
 
-use crate::arena::{Arena, PATIENCE};
+use crate::arena::{Arena, PATIENCE, Running};
 
 /// A SYN without an answer is sent again after a second: a connection that was quicker was answered
 /// at first.
 const UNANSWERED: Duration = Duration::from_millis(900);
 
 const SERVICE: &str = "10.96.200.1:80";
+
+/// The Service by which a change of proxies shows.
+const MARKER: &str = "10.96.200.2:80";
+
+/// The port of the Service's endpoint.
+const PORT: u16 = 8080;
 
 /// The endpoint, in a namespace of its own behind the node.
 const ENDPOINT: &str = "10.1.0.2";
@@ -33,8 +43,8 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Connects again and again until told to stop.
-    fn flow(client: &Namespace, stop: &AtomicBool) -> Self {
+    /// Connects again and again until told to stop. Failures say which step it was.
+    fn flow(client: &Namespace, stop: &AtomicBool, step: &Mutex<String>) -> Self {
         client.run(|| {
             let mut traffic = Self {
                 connections: 0,
@@ -55,10 +65,15 @@ impl Traffic {
                         if now > known {
                             known = now;
                             let line = format!("answered the second SYN, after {took:?}");
-                            traffic.failures.push(line);
+                            let step = step.lock().unwrap();
+                            traffic.failures.push(format!("{step}: {line}"));
                         }
                     }
-                    Err(error) => traffic.failures.push(format!("{error} after {took:?}")),
+                    Err(error) => {
+                        let step = step.lock().unwrap();
+                        let line = format!("{step}: {error} after {took:?}");
+                        traffic.failures.push(line);
+                    }
                 }
                 thread::sleep(Duration::from_millis(2));
             }
@@ -79,25 +94,38 @@ fn sent_again() -> u64 {
     counter.unwrap().1.parse().unwrap()
 }
 
-/// kube-proxy, weft, kube-proxy and weft again, one after the other on one node. A client on the
-/// other side of the node connects to the Service all the while, and nothing else keeps the
-/// connection alive: each is new.
-pub(super) fn take_over(lab: &Lab, peer: &Path, variant: &str) {
+/// A service proxy in one of its modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proxy {
+    KubeProxy(&'static str),
+    Weft(&'static str),
+}
+
+impl Proxy {
+    fn start(self, arena: &Arena, node: &Namespace, peer: &Path) -> Running {
+        let mode = |mode: &str| format!("--proxy-mode={mode}");
+        match self {
+            Self::KubeProxy(name) => {
+                let program = [peer.to_str().unwrap(), &mode(name)];
+                arena.start(node, "kube-proxy", &program)
+            }
+            Self::Weft(name) => arena.start_weft_with(node, &[&mode(name)]),
+        }
+    }
+}
+
+/// One proxy after the other on one node. A client on the other side of the node connects to the
+/// Service all the while, and nothing else keeps the connection alive: each is new.
+pub(super) fn take_over(lab: &Lab, peer: &Path, variant: &str, proxies: &[Proxy]) {
     let arena = Arena::new(variant);
     let node = lab.namespace("node");
     let client = lab.namespace("client");
     let server = lab.namespace("server");
     arena.serve(&node);
     wire(lab, &node, &client, &server);
-    let listener = server.run(|| TcpListener::bind((ENDPOINT, 8080)).unwrap());
-    // Room for whoever connects while the thread that accepts waits for a processor: where there is
-    // none the kernel drops SYNs, and nobody would know which proxy it was.
-    rustix::net::listen(&listener, 4096).unwrap();
-    thread::spawn(move || {
-        for connection in listener.incoming() {
-            drop(connection);
-        }
-    });
+    for port in [PORT].into_iter().chain(marker_ports(proxies)) {
+        serve(&server, port);
+    }
     let cluster = RandomCluster::new(1);
     arena.create_namespace("default");
     for (name, object) in cluster.objects() {
@@ -105,31 +133,28 @@ pub(super) fn take_over(lab: &Lab, peer: &Path, variant: &str) {
     }
     arena.apply(&service());
 
-    let first = arena.start_kube_proxy(&node, peer);
+    let (first, others) = proxies.split_first().unwrap();
+    let first = first.start(&arena, &node, peer);
     wait_for_an_answer(&client);
     let stop = AtomicBool::new(false);
+    let step = Mutex::new(String::new());
     let traffic = thread::scope(|scope| {
-        let traffic = scope.spawn(|| Traffic::flow(&client, &stop));
+        let traffic = scope.spawn(|| Traffic::flow(&client, &stop, &step));
         let mut running = first;
-        for round in 0..3 {
+        for ((next, port), former) in others.iter().zip(marker_ports(proxies)).zip(proxies) {
+            *step.lock().unwrap() = format!("{former:?} to {next:?}");
             drop(running);
-            running = if round % 2 == 0 {
-                arena.start_weft(&node)
-            } else {
-                arena.start_kube_proxy(&node, peer)
-            };
-            // It has taken over when it acts on a change.
-            let port = 9000 + round;
-            arena.apply(&[marker(port)]);
-            let deadline = Instant::now() + PATIENCE;
-            while !arena
-                .rules(&node, weft_model::IpFamily::V4)
-                .to_string()
-                .contains(&format!("10.1.0.2:{port}"))
-            {
-                assert!(Instant::now() < deadline, "round {round}: nothing happens");
-                thread::sleep(Duration::from_millis(50));
+            running = next.start(&arena, &node, peer);
+            // Without this the table of weft would go on answering with what it had.
+            if let Proxy::KubeProxy(_) = next {
+                wait_for_health(&node);
+                let program = env!("CARGO_BIN_EXE_weft");
+                node.program(program, &["proxy", "cleanup", "--only-own-table"]);
             }
+            // It has taken over when it acts on a change.
+            arena.apply(&[marker(port)]);
+            wait_for_marker(&client, port, *next);
+            assert_only_one_serves(&node, *next);
         }
         stop.store(true, Ordering::Relaxed);
         traffic.join().unwrap()
@@ -145,6 +170,77 @@ pub(super) fn take_over(lab: &Lab, peer: &Path, variant: &str) {
         "of {}",
         traffic.connections
     );
+}
+
+/// A port of the marker's endpoint for each change of proxies.
+fn marker_ports(proxies: &[Proxy]) -> impl Iterator<Item = u16> + use<> {
+    (9000..).take(proxies.len() - 1)
+}
+
+/// Tells each client the port to which it came.
+fn serve(server: &Namespace, port: u16) {
+    let listener = server.run(|| TcpListener::bind((ENDPOINT, port)).unwrap());
+    // Room for whoever connects while the thread that accepts waits for a processor: where there is
+    // none the kernel drops SYNs, and nobody would know which proxy it was.
+    rustix::net::listen(&listener, 4096).unwrap();
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            // Clients that only connect are gone by now.
+            let _ = connection.unwrap().write_all(&port.to_be_bytes());
+        }
+    });
+}
+
+/// Waits until kube-proxy has written its rules.
+fn wait_for_health(node: &Namespace) {
+    let deadline = Instant::now() + PATIENCE;
+    let is_healthy = || {
+        let mut socket = TcpStream::connect(("127.0.0.1", 10256)).ok()?;
+        let request = b"GET /healthz HTTP/1.0\r\nhost: localhost\r\n\r\n";
+        socket.write_all(request).ok()?;
+        let mut text = String::new();
+        socket.read_to_string(&mut text).ok()?;
+        text.contains(" 200 ").then_some(())
+    };
+    while node.run(is_healthy).is_none() {
+        assert!(Instant::now() < deadline, "kube-proxy never is healthy");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Waits until the marker's Service leads to this port.
+fn wait_for_marker(client: &Namespace, port: u16, proxy: Proxy) {
+    let deadline = Instant::now() + PATIENCE;
+    let reached = || {
+        let service: SocketAddr = MARKER.parse().unwrap();
+        let mut socket = TcpStream::connect_timeout(&service, Duration::from_millis(500)).ok()?;
+        socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        let mut port = [0; 2];
+        socket.read_exact(&mut port).ok()?;
+        Some(u16::from_be_bytes(port))
+    };
+    while client.run(reached) != Some(port) {
+        assert!(Instant::now() < deadline, "{proxy:?} does nothing");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Waits until nothing of the former proxy is left in the kernel: a proxy removes it after its first
+/// sync.
+fn assert_only_one_serves(node: &Namespace, proxy: Proxy) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut status = node.command(env!("CARGO_BIN_EXE_weft"));
+        let status = status.args(["proxy", "status"]).output().unwrap();
+        if status.status.success() {
+            return;
+        }
+        let words = String::from_utf8_lossy(&status.stdout).into_owned();
+        // kube-proxy removes the rules of its own other modes when it starts, and not later.
+        let is_late = Instant::now() > deadline;
+        assert!(!is_late, "{proxy:?} is not alone:\n{words}");
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Client and server each on a link of their own with the node between them.
@@ -188,7 +284,7 @@ fn service() -> Vec<Edit> {
     };
     vec![
         Edit::Put(name("Service", "web"), service("web", "10.96.200.1")),
-        Edit::Put(name("EndpointSlice", "web-1"), slice("web", 8080)),
+        Edit::Put(name("EndpointSlice", "web-1"), slice("web", PORT)),
         Edit::Put(name("Service", "marker"), service("marker", "10.96.200.2")),
     ]
 }
