@@ -22,6 +22,7 @@ use super::{ProxyArguments, resolve::Resolved};
 use weft_program::output;
 
 mod diff;
+mod top;
 mod trace;
 
 #[derive(Debug, Subcommand)]
@@ -32,6 +33,8 @@ pub(super) enum Tool {
     Trace(trace::TraceArguments),
     /// Compare the kernel's rules with those for the cluster's objects
     Diff(diff::DiffArguments),
+    /// Show the connections of Services and endpoints in the nftables mode, live
+    Top(top::TopArguments),
     /// Remove all rules of a service proxy from the kernel
     Cleanup,
 }
@@ -81,6 +84,7 @@ impl Tool {
             Self::Render(render) => render.run(resolved),
             Self::Trace(trace) => trace.run(resolved, variant),
             Self::Diff(diff) => diff.run(resolved, variant, arguments.master.as_deref()),
+            Self::Top(top) => top.run(),
             Self::Cleanup => process::cleanup(variant).map_err(anyhow::Error::from_boxed),
         }
     }

@@ -235,6 +235,7 @@ impl Kernel for Simulated {
         self.read(|kernel| {
             kernel.table.as_ref().map(|table| Structure {
                 comment: table.comment.clone(),
+                ownership: weft_host::nftables::Ownership::Shared,
                 sets: table.sets.clone(),
                 chains: table.chains.clone(),
                 rules: table.rules.clone(),
