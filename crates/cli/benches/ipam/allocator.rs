@@ -150,7 +150,7 @@ impl Cluster {
             beat(&self.client, node, number).await;
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let spent = self.controller.processor_time() - before;
+        let spent = self.controller.processor_time().saturating_sub(before);
         spent.as_secs_f64() * 1e6 / f64::from(beats())
     }
 }

@@ -21,7 +21,7 @@ use weft_routes_agent::{
 use super::{
     ipam::PoolFlags,
     manager::{KernelFlags, Selection, check_ranges, node_name, wrong},
-    proxy::{IptablesVariant, Resolved, read},
+    proxy::{IptablesVariant, Resolved, TableFlags, read},
 };
 use weft_program::{
     SharedArguments,
@@ -99,6 +99,8 @@ struct ProxyFlags {
     /// Variant of the iptables programs; auto: that of the kubelet's hint chain, else the host's default
     #[arg(long, value_name = "VARIANT", default_value = "auto")]
     iptables_variant: IptablesVariant,
+    #[command(flatten)]
+    table: TableFlags,
 }
 
 /// The part ipam.
@@ -143,7 +145,7 @@ impl NodeFlags {
             warnings.clone_from(&resolved.warnings);
             pages = resolved.config.metrics;
             proxy = Some(ProxyPart {
-                setup: resolved.setup(source.variant.into()),
+                setup: resolved.setup(source.variant.into(), source.table.into()),
                 read: Arc::new(move || Ok(source.setup()?)),
             });
         }
@@ -176,6 +178,7 @@ impl NodeFlags {
         ProxySource {
             file: self.proxy.proxy_config.clone(),
             variant: self.proxy.iptables_variant,
+            table: self.proxy.table,
             node: node.to_owned(),
             cluster_cidr: ranges.join(","),
         }
@@ -205,6 +208,7 @@ impl NodeFlags {
 struct ProxySource {
     file: Option<PathBuf>,
     variant: IptablesVariant,
+    table: TableFlags,
     node: String,
     cluster_cidr: String,
 }
@@ -228,6 +232,6 @@ impl ProxySource {
 
     fn setup(&self) -> Result<(ProxySetup, Option<ConfigFile>), ConfigError> {
         let (resolved, file) = self.read()?;
-        Ok((resolved.setup(self.variant.into()), file))
+        Ok((resolved.setup(self.variant.into(), self.table.into()), file))
     }
 }

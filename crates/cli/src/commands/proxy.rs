@@ -24,10 +24,12 @@ use weft_program::{
 
 mod flags;
 mod resolve;
+mod table;
 mod tool;
 
 use flags::GivenFlags;
 pub(crate) use resolve::Resolved;
+pub(crate) use table::TableFlags;
 use tool::Tool;
 
 const AFTER_HELP: &str = "\
@@ -50,6 +52,8 @@ pub(crate) struct ProxyArguments {
     /// Variant of the iptables programs; auto: that of the kubelet's hint chain, else the host's default
     #[arg(long, value_name = "VARIANT", default_value = "auto")]
     iptables_variant: IptablesVariant,
+    #[command(flatten)]
+    table: TableFlags,
     /// Write the effective configuration to this file and exit
     #[arg(long, value_name = "FILE")]
     write_config_to: Option<PathBuf>,
@@ -205,7 +209,7 @@ fn program(
         }
         Action::WriteConfig(_) | Action::Run => {
             let process = ProxyProcess {
-                setup: resolved.setup(variant),
+                setup: resolved.setup(variant, arguments.table.into()),
                 master: arguments.master.clone(),
                 file,
                 control: arguments.control.control_socket.clone(),

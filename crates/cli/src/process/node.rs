@@ -76,6 +76,7 @@ impl NodeProcess {
         let proxy = self.proxy.map(|part| {
             let counters = Arc::new(HostCounters::default());
             let mode = part.setup.config.mode;
+            part.setup.register_connections(&mut registry);
             (part, ProxyMetrics::register(&mut registry, mode, counters))
         });
         let ipam = self

@@ -107,8 +107,10 @@ const IPTABLES: [Proxy; 4] = [
     Proxy::Weft("iptables"),
 ];
 
-/// Every change of mode or program in which weft is one of the two.
-const EVERY_CHANGE: [Proxy; 9] = [
+/// Every change of mode or program in which weft is one of the two, but from its iptables mode to
+/// kube-proxy's nftables mode: kube-proxy removes iptables rules before it has written its own, so
+/// the way there is by the nftables mode of weft.
+const EVERY_CHANGE: [Proxy; 8] = [
     Proxy::KubeProxy("iptables"),
     Proxy::Weft("nftables"),
     Proxy::Weft("iptables"),
@@ -117,7 +119,6 @@ const EVERY_CHANGE: [Proxy; 9] = [
     Proxy::Weft("nftables"),
     Proxy::KubeProxy("iptables"),
     Proxy::Weft("iptables"),
-    Proxy::KubeProxy("nftables"),
 ];
 
 /// The two, each in a namespace.

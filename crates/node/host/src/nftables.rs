@@ -23,7 +23,7 @@ pub use expression::{
     Expression, FibAddress, Header, MapChange, Meta, Register, Rejection, Verdict,
 };
 pub use listener::{Listener, ListenerFilter, Notice};
-pub use object::{Chain, Datum, Element, Field, Hook, Kind, Rule, Set, Table, Traits};
+pub use object::{Chain, Datum, Element, Field, Hook, Kind, Ownership, Rule, Set, Table, Traits};
 pub use value::Value;
 
 /// Deletes a whole table. `false` if there was none.

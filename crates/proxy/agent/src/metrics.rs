@@ -20,6 +20,7 @@ use prometheus_client::{
 use weft_model::IpFamily;
 use weft_proxy::{AuditReport, RepairedPart, SyncError, SyncReport, config::Mode};
 
+pub mod connections;
 mod mode;
 
 use mode::ModeMetrics;

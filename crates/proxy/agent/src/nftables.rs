@@ -5,7 +5,7 @@ use std::{ffi::OsStr, io, path::Path, sync::Arc, thread, time::Duration};
 use tokio::sync::Notify;
 use weft_host::{iptables::VariantChoice, kernel_version::KernelVersion};
 use weft_model::IpFamily;
-use weft_nftables::{HostKernel, Nftables, Watch, probe};
+use weft_nftables::{HostKernel, Nftables, TableOptions, Watch, probe};
 use weft_proxy::config::ProxyConfig;
 
 pub(crate) use weft_nftables::TABLE;
@@ -46,7 +46,10 @@ fn check_kernel(
 
 /// The families in which this kernel can do everything that the table needs: at least one, and the
 /// one that is required.
-pub(crate) fn families(required: Option<IpFamily>) -> Result<Vec<IpFamily>, HostError> {
+pub(crate) fn families(
+    required: Option<IpFamily>,
+    options: TableOptions,
+) -> Result<Vec<IpFamily>, HostError> {
     let skip = std::env::var_os(SKIP_KERNEL_CHECK);
     check_kernel(skip.as_deref(), KernelVersion::running)?;
     let mut found = Vec::new();
@@ -56,7 +59,7 @@ pub(crate) fn families(required: Option<IpFamily>) -> Result<Vec<IpFamily>, Host
             tracing::warn!(%family, reason = "the kernel has no IPv6", "this family is not served");
             continue;
         }
-        match probe(family) {
+        match probe(family, options) {
             Ok(()) => found.push(family),
             Err(error) => {
                 let error = HostError::Nftables {
@@ -81,13 +84,15 @@ pub(crate) fn families(required: Option<IpFamily>) -> Result<Vec<IpFamily>, Host
 pub(crate) fn kernels(
     config: &ProxyConfig,
     variant: VariantChoice,
+    options: TableOptions,
 ) -> Result<Vec<FamilyKernel>, HostError> {
-    let families = families(required_family(config))?;
+    let families = families(required_family(config), options)?;
     let watch = Watch::new();
     let kernels: Vec<FamilyKernel> = families
         .into_iter()
         .map(|family| {
-            let backend = Nftables::new(HostKernel::new(family, watch.clone()));
+            let kernel = HostKernel::new(family, watch.clone());
+            let backend = Nftables::with_options(kernel, options);
             // Failures are logged, and leave what was there before.
             let remove_others = move || {
                 let _ = remove_table(family, KUBE_PROXY_TABLE);

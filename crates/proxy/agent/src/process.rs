@@ -17,6 +17,7 @@ use weft_host::{
 };
 use weft_iptables::{HostKernel, OwnWrites, RestoreScope};
 use weft_model::{IpFamily, SharedStr};
+use weft_nftables::{Counters, TableOptions};
 use weft_proxy::config::{Mode, ProxyConfig};
 use weft_runtime::{
     Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Manager, Unit, connect,
@@ -31,7 +32,10 @@ use crate::{
     health::{Health, HealthMonitor},
     host::{self, HostCounters, HostDevices, HostFlows},
     listen::{BindError, BindPolicy, RetryingServer},
-    metrics::ProxyMetrics,
+    metrics::{
+        ProxyMetrics,
+        connections::{self, HostConnections},
+    },
     nftables,
     pages::{self, Diagnostics, HealthServer},
 };
@@ -49,6 +53,8 @@ pub struct ProxySetup {
     pub variant: VariantChoice,
     /// What a sync of the iptables mode writes.
     pub restore: RestoreScope,
+    /// Options of the table of the nftables mode.
+    pub table: TableOptions,
 }
 
 /// The arguments of a proxy process.
@@ -78,6 +84,7 @@ impl ProxyProcess {
             self.setup.config.mode,
             Arc::new(HostCounters::default()),
         );
+        self.setup.register_connections(&mut registry);
         let config = self.setup.config.clone();
         let kubeconfig = config.client.kubeconfig.as_ref().map(PathBuf::from);
         let client_config = client::config(kubeconfig, self.master.as_deref()).await?;
@@ -111,6 +118,13 @@ impl ProxyProcess {
 }
 
 impl ProxySetup {
+    /// Registers the metric of connections, if they are counted.
+    pub fn register_connections(&self, registry: &mut Registry) {
+        if self.config.mode == Mode::Nftables && self.table.counters == Counters::On {
+            connections::register(registry, Arc::new(HostConnections));
+        }
+    }
+
     /// Prepares the host and finds its programs, for one run.
     pub fn prepare_run(&self, file: Option<ConfigFile>) -> Result<RunSetup, AnyError> {
         // The first sync handles the text of all rules; later ones write a few lines.
@@ -118,7 +132,7 @@ impl ProxySetup {
         prepare_host(&self.config)?;
         let kernels = match self.config.mode {
             Mode::Iptables => kernels(&self.config, self.variant, self.restore)?,
-            Mode::Nftables => nftables::kernels(&self.config, self.variant)?,
+            Mode::Nftables => nftables::kernels(&self.config, self.variant, self.table)?,
         };
         Ok(RunSetup {
             config: self.config.clone(),
@@ -147,7 +161,10 @@ impl ProxySetup {
 pub fn initialize(config: &ProxyConfig, variant: VariantChoice) -> Result<(), AnyError> {
     match config.mode {
         Mode::Iptables => drop(host::families(required_family(config), variant)?),
-        Mode::Nftables => drop(nftables::families(required_family(config))?),
+        Mode::Nftables => drop(nftables::families(
+            required_family(config),
+            TableOptions::default(),
+        )?),
     }
     if let Err(error) = host::load_conntrack() {
         tracing::warn!(%error, "cannot read conntrack entries");
@@ -207,10 +224,9 @@ pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
     outcome
 }
 
-/// Removes the nftables table of weft in both families, and nothing else.
-pub fn remove_own_table() -> std::io::Result<()> {
-    let removed = IpFamily::ALL.map(|family| remove_table(family, nftables::TABLE));
-    removed.into_iter().collect()
+/// Removes the nftables table of weft, and nothing else.
+pub fn remove_own_table(family: IpFamily) -> std::io::Result<()> {
+    remove_table(family, nftables::TABLE)
 }
 
 /// Removes the iptables rules of a service proxy.

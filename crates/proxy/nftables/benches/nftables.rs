@@ -28,6 +28,8 @@ use weft_proxy::{
 };
 use weft_testkit::bench::{Report, Target, is_quick, median};
 
+#[path = "nftables/counters.rs"]
+mod counters;
 #[path = "nftables/flushed.rs"]
 mod flushed;
 
@@ -382,6 +384,12 @@ fn main() {
         flushed::measure(50_000, 1_500.0, &mut report);
     }
     flushed::measure_own_changes(rounds, &mut report);
+    let (services, flows) = if is_quick() {
+        (20, 50)
+    } else {
+        (10_000, 4_000)
+    };
+    counters::measure(services, flows, &mut report);
     measure_large(if is_quick() { 100 } else { 10_000 }, rounds, &mut report);
     report.finish().unwrap();
 }

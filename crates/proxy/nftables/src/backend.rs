@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use weft_host::nftables::Value;
+use weft_host::nftables::{Ownership, Value};
 use weft_model::ObjectKey;
 use weft_proxy::{
     AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, Owner, ReadBudget, Repair,
@@ -16,9 +16,10 @@ use weft_proxy::{
 use crate::{
     collection::Collection,
     entry::{Entry, check},
-    fixed::{fixed_entries, without_elements},
+    fixed::{fixed_entries, node_port_addresses, service_networks, without_elements},
     kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
+    options::TableOptions,
     program::{Program, TABLE, TABLE_COMMENT},
     repair::{create, repair},
     state::{State, difference},
@@ -30,6 +31,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Nftables<K> {
     kernel: K,
+    options: TableOptions,
     /// The known state of the kernel. `None` before the first sync and after a failure.
     known: Option<Known>,
     /// Depth of the next full read: the kernel may have refused something that should not
@@ -68,8 +70,14 @@ pub(crate) struct Written {
 impl<K: Kernel> Nftables<K> {
     /// A backend that knows nothing of the kernel's state yet.
     pub fn new(kernel: K) -> Self {
+        Self::with_options(kernel, TableOptions::default())
+    }
+
+    /// A backend whose table has options.
+    pub fn with_options(kernel: K, options: TableOptions) -> Self {
         Self {
             kernel,
+            options,
             known: None,
             depth: Depth::Reachable,
         }
@@ -99,7 +107,7 @@ impl<K: Kernel> Nftables<K> {
         // From before it is looked at: what is written while we look makes a difference to it.
         let foreign = self.kernel.foreign_changes();
         let family = settings.family;
-        let program = Program::of(settings);
+        let program = Program::of(settings, self.options);
         let mut findings = Vec::new();
         let mut transaction = Transaction::new(family);
         let structure = self.kernel.structure().map_err(unreadable)?;
@@ -110,7 +118,14 @@ impl<K: Kernel> Nftables<K> {
             return Err(SyncError::Unreadable(words));
         }
         let mut observed = match structure {
-            Some(structure) if has_sets(&structure, &program) => {
+            Some(structure)
+                if has_sets(&structure, &program)
+                    && structure.ownership == self.options.ownership =>
+            {
+                if structure.ownership == Ownership::Owned {
+                    // From an earlier process or connection.
+                    transaction.create_table(Ownership::Owned);
+                }
                 let depth = std::mem::replace(&mut self.depth, Depth::Reachable);
                 let observed = Observed::read(&mut self.kernel, structure, family, depth);
                 let observed = observed.map_err(unreadable)?;
@@ -174,7 +189,10 @@ impl<K: Kernel> Nftables<K> {
             mut state, foreign, ..
         } = known;
         let mut transaction = Transaction::new(state.settings.family);
-        create(&mut transaction, &Program::of(&state.settings));
+        create(
+            &mut transaction,
+            &Program::of(&state.settings, self.options),
+        );
         state.forget_kept_hairpins();
         let mut writer = Writer {
             branches: Branches::default(),
@@ -360,9 +378,9 @@ fn write_all(
     services: Vec<Arc<Service>>,
 ) -> Result<(), Failure> {
     let settings = writer.state.settings.clone();
-    let fixed = fixed_entries(&settings).into_iter().map(Step::Add);
-    let fixed = fixed.filter_map(|step| observed.compare(step)).collect();
-    writer.add(None, fixed)?;
+    let addresses = node_port_addresses(&settings).map(Step::Add);
+    let addresses = addresses.filter_map(|step| observed.compare(step));
+    writer.add(None, addresses.collect())?;
     let urgent = services.iter().take_while(|s| is_urgent(s)).count();
     for (index, service) in services.into_iter().enumerate() {
         let applied = writer
@@ -378,6 +396,9 @@ fn write_all(
         }
     }
     writer.commit()?;
+    let networks = service_networks(&settings).map(Step::Add);
+    let networks = networks.filter_map(|step| observed.compare(step));
+    writer.add(None, networks.collect())?;
     // A process that ended a moment ago may have left packets between their two hooks.
     let mut leftovers = observed.take_unused_hairpins();
     leftovers.retain(|key| !writer.state.take_over_hairpin(*key));
@@ -392,8 +413,8 @@ fn write_all(
 /// Writes all Services as they were written last, the most important first.
 fn write_again(writer: &mut Writer<'_>) -> Result<(), Failure> {
     let add = |entries: Vec<Entry>| entries.into_iter().map(Step::Add).collect();
-    let fixed = fixed_entries(&writer.state.settings);
-    writer.add(None, add(fixed))?;
+    let settings = writer.state.settings.clone();
+    writer.add(None, add(node_port_addresses(&settings).collect()))?;
     let services = writer.state.services.iter();
     let (urgent, rest): (Vec<_>, Vec<_>) = services
         .map(|(key, applied)| (is_urgent(&applied.service), key.clone()))
@@ -412,6 +433,7 @@ fn write_again(writer: &mut Writer<'_>) -> Result<(), Failure> {
     for part in shared.chunks(CHUNK) {
         writer.add(None, add(part.to_vec()))?;
     }
+    writer.add(None, add(service_networks(&settings).collect()))?;
     writer.commit()
 }
 

@@ -3,7 +3,7 @@
 use weft_host::nftables::{Field, Kind, Set, Traits};
 use weft_model::IpFamily;
 
-use crate::front::FrontKind;
+use crate::{front::FrontKind, options::Counters};
 
 /// A map that has a key for each front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -114,7 +114,7 @@ impl Collection {
         Self::OfFronts(kind, map)
     }
 
-    pub(crate) fn set(self, family: IpFamily) -> Set {
+    pub(crate) fn set(self, family: IpFamily, counters: Counters) -> Set {
         let address = Field::Address(family);
         let endpoint = || Kind::Map(vec![address, Field::Port]);
         let number = || Kind::Map(vec![Field::Classid]);
@@ -147,8 +147,19 @@ impl Collection {
             traits: Traits {
                 is_interval: matches!(self, Self::SourceRanges | Self::ServiceNetworks),
                 dynamic: None,
+                counts: counters == Counters::On && self.leads_to_endpoints(),
             },
         }
+    }
+
+    /// True if a packet that finds an element is translated by it.
+    fn leads_to_endpoints(self) -> bool {
+        matches!(
+            self,
+            Self::OfFronts(_, FrontMap::Endpoints)
+                | Self::StickyEndpoints
+                | Self::StickyLocalEndpoints
+        )
     }
 
     /// True if its keys have several fields.
@@ -198,6 +209,7 @@ pub(crate) fn clients(family: IpFamily) -> Set {
         traits: Traits {
             is_interval: false,
             dynamic: Some(CLIENT_LIMIT),
+            counts: false,
         },
     }
 }

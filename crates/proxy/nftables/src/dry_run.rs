@@ -6,6 +6,7 @@ use weft_proxy::{Backend as _, Desired, Scope, Settings, SyncError};
 use crate::{
     backend::Nftables,
     kernel::{Kernel, KernelError, Structure},
+    options::TableOptions,
     program::Program,
     text::text,
 };
@@ -71,12 +72,17 @@ fn written(
     desired: &Desired,
     settings: &Settings,
 ) -> Result<String, SyncError> {
-    let mut backend = Nftables::new(DryRun {
+    let mut dry_run = DryRun {
         kernel,
         changes: Vec::new(),
-    });
+    };
+    // Options are not looked for in what is there: a table keeps its own.
+    let structure = dry_run.structure();
+    let structure = structure.map_err(|error| SyncError::Unreadable(error.to_string()))?;
+    let options = structure.as_ref().map(TableOptions::of).unwrap_or_default();
+    let mut backend = Nftables::with_options(dry_run, options);
     backend.sync(desired, settings, Scope::Full)?;
     let changes = std::mem::take(&mut backend.kernel().changes);
-    let sets = Program::of(settings).sets;
+    let sets = Program::of(settings, options).sets;
     Ok(text(&changes, settings.family, &sets))
 }

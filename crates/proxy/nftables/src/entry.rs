@@ -83,6 +83,7 @@ impl Entry {
             end,
             datum,
             comment,
+            packets: None,
         }
     }
 

@@ -10,12 +10,18 @@ use crate::{
 
 /// Elements that follow from the settings alone.
 pub(crate) fn fixed_entries(settings: &Settings) -> Vec<Entry> {
-    let networks = settings.service_networks.iter().map(|network| Entry {
+    let networks = service_networks(settings);
+    node_port_addresses(settings).chain(networks).collect()
+}
+
+/// The networks in which addresses without a Service are dropped. Where Services are written in
+/// several commits these come last: until then another proxy's rules may serve the rest.
+pub(crate) fn service_networks(settings: &Settings) -> impl Iterator<Item = Entry> {
+    settings.service_networks.iter().map(|network| Entry {
         collection: Collection::ServiceNetworks,
         key: address(network.network()),
         content: Content::Until(address(network.broadcast())),
-    });
-    node_port_addresses(settings).chain(networks).collect()
+    })
 }
 
 /// The settings without those that become elements: if the rest is the same, so are chains, rules
@@ -32,7 +38,7 @@ pub(crate) fn without_elements(settings: &Settings) -> Settings {
 }
 
 /// The addresses on which NodePorts answer, if not on all.
-fn node_port_addresses(settings: &Settings) -> impl Iterator<Item = Entry> {
+pub(crate) fn node_port_addresses(settings: &Settings) -> impl Iterator<Item = Entry> {
     let addresses = match &settings.node_port_tail {
         NodePortTail::AnyLocal => Vec::new(),
         NodePortTail::Addresses(addresses) => addresses.clone(),

@@ -87,6 +87,7 @@ impl Kernel for HostKernel {
         };
         Ok(Some(Structure {
             comment: table.comment,
+            ownership: table.ownership,
             sets: connection.sets(family, TABLE).map_err(failed)?,
             chains: connection.chains(family, TABLE).map_err(failed)?,
             rules: connection.rules(family, TABLE).map_err(failed)?,

@@ -1,6 +1,8 @@
 //! The kernel's table as something that can be read and written.
 
-use weft_host::nftables::{Chain, Change, Element, Reason, Rule, Set, TableChange, Value};
+use weft_host::nftables::{
+    Chain, Change, Element, Ownership, Reason, Rule, Set, TableChange, Value,
+};
 
 /// Reads and writes the table of one family.
 pub trait Kernel: Send {
@@ -28,6 +30,8 @@ pub trait Kernel: Send {
 pub struct Structure {
     /// The comment of the table.
     pub comment: Option<String>,
+    /// The sockets that may change it.
+    pub ownership: Ownership,
     /// Sets and maps.
     pub sets: Vec<Set>,
     /// Chains, with and without hooks.

@@ -21,7 +21,7 @@ use crate::{
 
 /// Up to so many elements of a map are listed; beyond, the kernel's time grows with their square,
 /// and those that fronts lead to are asked for one by one.
-const LISTED: usize = 20_000;
+pub(crate) const LISTED: usize = 20_000;
 
 /// The depth to which maps of endpoints are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use weft_proxy::{LocalDetector, NodePortTail, Settings};
 use crate::{
     host_kernel::HostKernel,
     kernel::{Kernel as _, KernelError},
+    options::TableOptions,
     program::{Program, pick, timeout},
     repair::create,
     transaction::Transaction,
@@ -20,12 +21,12 @@ const PROBE_TABLE: &str = "weft-probe";
 
 /// Creates a table with everything in it and deletes it in the same commit, so that nothing of it
 /// is ever seen. The error names what the kernel does not know.
-pub fn probe(family: IpFamily) -> Result<(), KernelError> {
+pub fn probe(family: IpFamily, options: TableOptions) -> Result<(), KernelError> {
     let node_ip = match family {
         IpFamily::V4 => IpAddr::from([127, 0, 0, 1]),
         IpFamily::V6 => std::net::Ipv6Addr::LOCALHOST.into(),
     };
-    let program = Program::of(&Settings {
+    let settings = Settings {
         family,
         masquerade_all: false,
         masquerade_bit: 14,
@@ -35,7 +36,8 @@ pub fn probe(family: IpFamily) -> Result<(), KernelError> {
         localhost_node_ports: false,
         external_ips: true,
         service_networks: Vec::new(),
-    });
+    };
+    let program = Program::of(&settings, options);
     let mut transaction = Transaction::new(family);
     create(&mut transaction, &program);
     transaction.add_branch(pick(family, 2));

@@ -4,7 +4,8 @@
 //! each number of endpoints that is in use, and five for each affinity timeout.
 
 use weft_host::nftables::{
-    Chain, Datum, Element, Expression, Hook, MapChange, Rejection, Rule, Set, Value, Verdict,
+    Chain, Datum, Element, Expression, Hook, MapChange, Ownership, Rejection, Rule, Set, Value,
+    Verdict,
 };
 use weft_model::IpFamily;
 use weft_proxy::{NodePortTail, Settings};
@@ -13,6 +14,7 @@ use crate::{
     code::{Code, Side},
     collection::{CLIENTS, Collection, Dispatch, FrontMap, clients},
     front::FrontKind,
+    options::TableOptions,
     scratch::{COUNT_MASK, Flags, LOCAL_BIT, List},
 };
 
@@ -34,6 +36,7 @@ const SOURCE_PRIORITY: i32 = 100;
 /// The sets, chains and rules that are always there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
+    pub(crate) ownership: Ownership,
     pub(crate) sets: Vec<Set>,
     pub(crate) chains: Vec<Chain>,
     pub(crate) rules: Vec<Rule>,
@@ -50,7 +53,7 @@ pub(crate) struct Branch {
 }
 
 impl Program {
-    pub(crate) fn of(settings: &Settings) -> Self {
+    pub(crate) fn of(settings: &Settings, options: TableOptions) -> Self {
         let mut writer = Writer {
             family: settings.family,
             settings,
@@ -63,9 +66,12 @@ impl Program {
         }
         writer.entries();
         let family = settings.family;
-        let sets = Collection::ALL.into_iter().map(|c| c.set(family));
+        let sets = Collection::ALL
+            .into_iter()
+            .map(|c| c.set(family, options.counters));
         let dispatches = Dispatch::ALL.into_iter().map(Dispatch::set);
         Self {
+            ownership: options.ownership,
             sets: sets.chain([clients(family)]).chain(dispatches).collect(),
             chains: writer.chains,
             rules: writer.rules,

@@ -15,7 +15,7 @@ use crate::{
 
 /// Creates the table with everything that is always there.
 pub(crate) fn create(transaction: &mut Transaction, program: &Program) {
-    transaction.create_table();
+    transaction.create_table(program.ownership);
     let sets = program.sets.iter().cloned().map(TableChange::AddSet);
     transaction.before.extend(sets);
     let chains = program.chains.iter().cloned().map(TableChange::AddChain);

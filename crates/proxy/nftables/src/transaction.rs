@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_host::nftables::{Change, Element, Table, TableChange, Value};
+use weft_host::nftables::{Change, Element, Ownership, Table, TableChange, Value};
 use weft_model::{IpFamily, ObjectKey};
 
 use crate::{
@@ -154,12 +154,13 @@ impl Transaction {
         adds.push((entry, owner));
     }
 
-    /// Creates the table.
-    pub(crate) fn create_table(&mut self) {
+    /// Creates the table, or takes it over from an owner that ended.
+    pub(crate) fn create_table(&mut self, ownership: Ownership) {
         self.tables.push(Change::AddTable(Table {
             family: self.family,
             name: TABLE.to_owned(),
             comment: Some(TABLE_COMMENT.to_owned()),
+            ownership,
         }));
     }
 

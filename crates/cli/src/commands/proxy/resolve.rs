@@ -4,6 +4,7 @@ use std::path::Path;
 
 use weft_host::iptables::VariantChoice;
 use weft_iptables::RestoreScope;
+use weft_nftables::TableOptions;
 use weft_proxy::config::{
     self, EXTERNAL_IPS_GATE, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT, ProxyConfig,
     address_with_port,
@@ -114,7 +115,7 @@ impl Resolved {
     }
 
     /// The setup of the process.
-    pub(crate) fn setup(self, variant: VariantChoice) -> ProxySetup {
+    pub(crate) fn setup(self, variant: VariantChoice, table: TableOptions) -> ProxySetup {
         ProxySetup {
             configuration: self.configuration.to_json(),
             flags: self.flags(),
@@ -125,6 +126,7 @@ impl Resolved {
             },
             config: self.config.into(),
             variant,
+            table,
         }
     }
 

@@ -21,8 +21,11 @@ use weft_proxy_agent::{
 use super::{ProxyArguments, resolve::Resolved};
 use weft_program::output;
 
+mod cleanup;
 mod diff;
+mod kernel_rules;
 mod status;
+mod top;
 mod trace;
 
 #[derive(Debug, Subcommand)]
@@ -35,21 +38,10 @@ pub(super) enum Tool {
     Diff(diff::DiffArguments),
     /// List the rules of service proxies in the kernel, and which of them no process maintains
     Status(status::StatusArguments),
+    /// Show the connections of Services and endpoints in the nftables mode, live
+    Top(top::TopArguments),
     /// Remove all rules of a service proxy from the kernel
-    Cleanup(CleanupArguments),
-}
-
-const AFTER_CLEANUP_HELP: &str = "\
-For the way back to kube-proxy, which does not know the nftables table of weft: stop weft proxy, start
-kube-proxy, wait until its /healthz answers 200, and run this with --only-own-table. Services work all the
-while.";
-
-#[derive(Debug, Args)]
-#[command(after_help = AFTER_CLEANUP_HELP)]
-pub(super) struct CleanupArguments {
-    /// Remove only the nftables table of weft, and leave what kube-proxy may have written
-    #[arg(long)]
-    only_own_table: bool,
+    Cleanup(cleanup::CleanupArguments),
 }
 
 #[derive(Debug, Args)]
@@ -98,10 +90,8 @@ impl Tool {
             Self::Trace(trace) => trace.run(resolved, variant),
             Self::Diff(diff) => diff.run(resolved, variant, arguments.master.as_deref()),
             Self::Status(_) => status::StatusArguments::run(resolved),
-            Self::Cleanup(cleanup) if cleanup.only_own_table => {
-                process::remove_own_table().context("cannot remove the table")
-            }
-            Self::Cleanup(_) => process::cleanup(variant).map_err(anyhow::Error::from_boxed),
+            Self::Top(top) => top.run(),
+            Self::Cleanup(cleanup) => cleanup.run(variant),
         }
     }
 }

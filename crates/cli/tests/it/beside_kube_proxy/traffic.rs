@@ -147,9 +147,8 @@ pub(super) fn take_over(lab: &Lab, peer: &Path, variant: &str, proxies: &[Proxy]
             running = next.start(&arena, &node, peer);
             // Without this the table of weft would go on answering with what it had.
             if let Proxy::KubeProxy(_) = next {
-                wait_for_health(&node);
                 let program = env!("CARGO_BIN_EXE_weft");
-                node.program(program, &["proxy", "cleanup", "--only-own-table"]);
+                node.program(program, &["proxy", "cleanup", "--hand-over"]);
             }
             // It has taken over when it acts on a change.
             arena.apply(&[marker(port)]);
@@ -189,23 +188,6 @@ fn serve(server: &Namespace, port: u16) {
             let _ = connection.unwrap().write_all(&port.to_be_bytes());
         }
     });
-}
-
-/// Waits until kube-proxy has written its rules.
-fn wait_for_health(node: &Namespace) {
-    let deadline = Instant::now() + PATIENCE;
-    let is_healthy = || {
-        let mut socket = TcpStream::connect(("127.0.0.1", 10256)).ok()?;
-        let request = b"GET /healthz HTTP/1.0\r\nhost: localhost\r\n\r\n";
-        socket.write_all(request).ok()?;
-        let mut text = String::new();
-        socket.read_to_string(&mut text).ok()?;
-        text.contains(" 200 ").then_some(())
-    };
-    while node.run(is_healthy).is_none() {
-        assert!(Instant::now() < deadline, "kube-proxy never is healthy");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Waits until the marker's Service leads to this port.

@@ -20,7 +20,24 @@ pub struct Table {
     pub name: String,
     /// A comment that `nft` prints.
     pub comment: Option<String>,
+    /// The sockets that may change it.
+    pub ownership: Ownership,
 }
+
+/// The sockets that may change a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ownership {
+    /// Any socket of a process with the right to it.
+    #[default]
+    Shared,
+    /// Only the socket that created it or took it over, as long as that is open. Afterwards it stays
+    /// and another socket may take it over. Needs Linux 6.9.
+    Owned,
+}
+
+/// `NFT_TABLE_F_OWNER`, and `NFT_TABLE_F_PERSIST` without which the table ends with its owner.
+const TABLE_OWNER: u32 = 2;
+const TABLE_PERSIST: u32 = 4;
 
 /// The hook of a chain of type nat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +147,8 @@ pub struct Traits {
     pub is_interval: bool,
     /// Maximum number of elements that rules add and that expire; `None` if rules add none.
     pub dynamic: Option<u32>,
+    /// True if elements count the packets that find them.
+    pub counts: bool,
 }
 
 /// A set or map.
@@ -165,6 +184,8 @@ pub struct Element {
     pub datum: Option<Datum>,
     /// A comment that `nft` prints.
     pub comment: Option<Arc<str>>,
+    /// Number of packets that found it, as read; not written.
+    pub packets: Option<u64>,
 }
 
 const SET_INTERVAL: u32 = 0x04;
@@ -184,6 +205,10 @@ const INTERVAL_END: u32 = 1;
 impl Table {
     pub(super) fn write(&self, request: Request) -> Request {
         let request = request.text(1, &self.name);
+        let request = match self.ownership {
+            Ownership::Shared => request,
+            Ownership::Owned => request.number(2, TABLE_OWNER | TABLE_PERSIST),
+        };
         match &self.comment {
             Some(text) => request.with(6, &comment(text)),
             None => request,
@@ -195,6 +220,11 @@ impl Table {
             family,
             name: read.text(1)?.to_owned(),
             comment: read.bytes(6).and_then(read_comment).map(str::to_owned),
+            // Without its owner a table keeps the other flag.
+            ownership: match read.number(2).unwrap_or(0) & (TABLE_OWNER | TABLE_PERSIST) {
+                0 => Ownership::Shared,
+                _ => Ownership::Owned,
+            },
         })
     }
 }
@@ -310,6 +340,11 @@ impl Set {
         if let Some(user_data) = self.user_data() {
             request = request.with(13, &user_data);
         }
+        if self.traits.counts {
+            request = request.with_nested(SET_EXPRESSION, |expression| {
+                expression.text(1, "counter").with_nested(2, |data| data)
+            });
+        }
         request.with_nested(9, |mut description| {
             if let Some(size) = self.traits.dynamic {
                 description = description.number(1, size);
@@ -359,6 +394,7 @@ impl Set {
             traits: Traits {
                 is_interval: flags & SET_INTERVAL != 0,
                 dynamic,
+                counts: read.nested(SET_EXPRESSION).is_some(),
             },
         })
     }
@@ -368,6 +404,10 @@ const ELEMENT_KEY: u16 = 1;
 const ELEMENT_DATA: u16 = 2;
 const ELEMENT_FLAGS: u16 = 3;
 const ELEMENT_USER_DATA: u16 = 6;
+const ELEMENT_EXPRESSION: u16 = 7;
+/// The only expression of a set's elements that is written.
+const SET_EXPRESSION: u16 = 17;
+const COUNTER_PACKETS: u16 = 2;
 const ELEMENT_KEY_END: u16 = 10;
 
 impl Element {
@@ -378,6 +418,7 @@ impl Element {
             end: None,
             datum: None,
             comment: None,
+            packets: None,
         }
     }
 
@@ -434,6 +475,11 @@ impl Element {
                 .bytes(ELEMENT_USER_DATA)
                 .and_then(read_comment)
                 .map(Into::into),
+            packets: read
+                .nested(ELEMENT_EXPRESSION)
+                .and_then(|expression| expression.nested(2))
+                .and_then(|counter| counter.bytes(COUNTER_PACKETS)?.first_chunk::<8>().copied())
+                .map(u64::from_be_bytes),
         }))
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weft_host::nftables::{
     Batch, Chain, Change, CommitError, Datum, Element, Expression, Field, Hook, Kind, Listener,
-    MapChange, Meta, Nftables, Notice, Place, Reason, Register, Rejection, Rule, Set, Table,
-    TableChange, Traits, Value, Verdict, delete_table,
+    MapChange, Meta, Nftables, Notice, Ownership, Place, Reason, Register, Rejection, Rule, Set,
+    Table, TableChange, Traits, Value, Verdict, delete_table,
 };
 use weft_model::IpFamily;
 use weft_testkit::lab;
@@ -68,6 +68,7 @@ fn create(nftables: &mut Nftables, family: IpFamily) {
         family,
         name: TABLE.to_owned(),
         comment: Some("a test".to_owned()),
+        ownership: Ownership::Shared,
     }));
     batch.push(&within(family, TableChange::AddSet(map())));
     nftables.commit(&batch).unwrap();
@@ -93,6 +94,7 @@ fn everything_that_is_written_is_read_back() {
                 traits: Traits {
                     is_interval: false,
                     dynamic: Some(100),
+                    counts: false,
                 },
             };
             let verdicts = Set {
@@ -108,6 +110,7 @@ fn everything_that_is_written_is_read_back() {
                 traits: Traits {
                     is_interval: true,
                     dynamic: None,
+                    counts: false,
                 },
             };
             let addresses = Set {

@@ -276,3 +276,46 @@ fn a_service_of_too_many_endpoints_is_left_out_and_named_and_the_others_are_writ
             .contains("shop/huge:http")
     );
 }
+
+/// Another proxy's rules may still serve what is not written yet, and ours come before them.
+#[test]
+fn addresses_without_a_service_are_dropped_only_once_all_services_are_written() {
+    let complete = {
+        let mut world = first_sync(None);
+        world.guarded_sync().unwrap();
+        world.backend.kernel().contents()
+    };
+    assert_eq!(complete.count("service-networks"), 1);
+    let mut interrupted = 0;
+    for commit in 0.. {
+        let mut world = first_sync(Some((commit, Fault::NotDone)));
+        let is_complete = world.try_sync().is_ok();
+        let found = world.backend.kernel().contents();
+        let is_part = found.count("services") < complete.count("services");
+        if is_part {
+            assert_eq!(found.count("service-networks"), 0, "commit {commit}");
+            interrupted += usize::from(found.count("services") > 0);
+        }
+        if is_complete {
+            break;
+        }
+    }
+    assert!(
+        interrupted > 0,
+        "no state with a part of the Services was seen"
+    );
+}
+
+/// A proxy before its first sync: the `kubernetes` Service, which is written first, and others.
+fn first_sync(fault: Option<(usize, Fault)>) -> World<Simulated> {
+    let mut world = World::on(Simulated::default(), FAMILY);
+    world.settings.service_networks = vec!["10.96.0.0/16".parse().unwrap()];
+    world.backend.kernel().fault = fault;
+    let mut kubernetes = service("kubernetes", 9, &json!({}));
+    kubernetes["metadata"]["namespace"] = "default".into();
+    world.put(&kubernetes);
+    for object in &history()[0] {
+        world.put(object);
+    }
+    world
+}

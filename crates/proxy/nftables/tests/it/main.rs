@@ -4,6 +4,7 @@
 
 mod faults;
 mod kernel;
+mod ownership;
 mod packets;
 mod simulated;
 mod world;

@@ -19,6 +19,7 @@ use weft_testkit::lab::{self, Lab};
 use crate::world::written;
 
 // The same servers and clients as those of the iptables backend.
+mod counters;
 #[path = "../../../iptables/tests/it/packets/exchange.rs"]
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod exchange;

@@ -27,6 +27,11 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
+    /// Number of elements of a map or set.
+    pub(crate) fn count(&self, set: &str) -> usize {
+        self.elements.get(set).map_or(0, BTreeMap::len)
+    }
+
     pub(crate) fn chain_names(&self) -> impl Iterator<Item = &str> {
         self.chains.iter().map(|chain| &*chain.name)
     }
@@ -235,6 +240,7 @@ impl Kernel for Simulated {
         self.read(|kernel| {
             kernel.table.as_ref().map(|table| Structure {
                 comment: table.comment.clone(),
+                ownership: weft_host::nftables::Ownership::Shared,
                 sets: table.sets.clone(),
                 chains: table.chains.clone(),
                 rules: table.rules.clone(),

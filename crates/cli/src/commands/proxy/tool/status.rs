@@ -9,14 +9,11 @@ use std::{
 
 use anyhow::bail;
 use clap::Args;
-use weft_host::{iptables::VariantChoice, nftables::Nftables};
-use weft_iptables::{HostKernel, Kernel as _, OwnWrites};
 use weft_model::IpFamily;
-use weft_nftables::TABLE;
 use weft_program::output;
 use weft_proxy::config::Mode;
-use weft_proxy_agent::{host, process::KUBE_PROXY_TABLE};
 
+use super::kernel_rules::{KernelRules, find};
 use crate::commands::proxy::resolve::Resolved;
 
 const AFTER_HELP: &str = "\
@@ -33,17 +30,6 @@ const OWN_PAGE: &str = "/debug/proxy/syncs";
 #[command(after_help = AFTER_HELP)]
 pub(in super::super) struct StatusArguments {}
 
-/// Rules of a service proxy in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rules {
-    /// The nftables table of weft.
-    OwnTable(IpFamily),
-    /// The nftables table of kube-proxy.
-    KubeProxyTable(IpFamily),
-    /// `KUBE-` chains, which both write.
-    Chains(IpFamily, VariantChoice),
-}
-
 /// A running service proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Running {
@@ -51,50 +37,23 @@ struct Running {
     mode: Mode,
 }
 
-impl Rules {
-    /// True if this process keeps them up to date.
-    fn is_maintained_by(self, process: Running) -> bool {
-        match self {
-            Self::OwnTable(_) => process.is_weft && process.mode == Mode::Nftables,
-            Self::KubeProxyTable(_) => !process.is_weft && process.mode == Mode::Nftables,
-            Self::Chains(..) => process.mode == Mode::Iptables,
-        }
-    }
-
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::OwnTable(_) => "weft proxy cleanup --only-own-table",
-            Self::KubeProxyTable(_) | Self::Chains(..) => {
-                "start a proxy, which removes them after its first sync, or weft proxy cleanup"
-            }
+impl Running {
+    /// True if this process keeps these rules up to date.
+    fn maintains(self, rules: KernelRules) -> bool {
+        match rules {
+            KernelRules::OwnTable(_) => self.is_weft && self.mode == Mode::Nftables,
+            KernelRules::KubeProxyTable(_) => !self.is_weft && self.mode == Mode::Nftables,
+            KernelRules::Chains(..) => self.mode == Mode::Iptables,
         }
     }
 }
 
-impl fmt::Display for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nft = |family: &IpFamily| match family {
-            IpFamily::V4 => "ip",
-            IpFamily::V6 => "ip6",
-        };
-        match self {
-            Self::OwnTable(family) => {
-                write!(f, "nftables table {} {TABLE}, of weft proxy", nft(family))
-            }
-            Self::KubeProxyTable(family) => {
-                let family = nft(family);
-                write!(
-                    f,
-                    "nftables table {family} {KUBE_PROXY_TABLE}, of kube-proxy"
-                )
-            }
-            Self::Chains(family, variant) => {
-                let variant = match variant {
-                    VariantChoice::Legacy => "legacy",
-                    VariantChoice::Auto | VariantChoice::Nft => "nft",
-                };
-                write!(f, "iptables-{variant} chains KUBE-SERVICES of {family}")
-            }
+/// The command that removes rules which nobody maintains.
+fn remedy(rules: KernelRules) -> &'static str {
+    match rules {
+        KernelRules::OwnTable(_) => "weft proxy cleanup --hand-over",
+        KernelRules::KubeProxyTable(_) | KernelRules::Chains(..) => {
+            "start a proxy, which removes them after its first sync, or weft proxy cleanup"
         }
     }
 }
@@ -120,7 +79,10 @@ fn mode_name(mode: Mode) -> &'static str {
 impl StatusArguments {
     pub(super) fn run(resolved: &Resolved) -> anyhow::Result<()> {
         let running = resolved.config.metrics.and_then(running);
-        let found = rules()?;
+        let mut found = Vec::new();
+        for family in IpFamily::ALL {
+            found.extend(find(family)?);
+        }
         let place = match resolved.config.metrics {
             Some(address) => address.to_string(),
             None => "no address, metrics are disabled".to_owned(),
@@ -142,46 +104,20 @@ impl StatusArguments {
 }
 
 /// A line for each set of rules, and the number of those that nobody maintains.
-fn report(found: &[Rules], running: Option<Running>) -> (String, usize) {
+fn report(found: &[KernelRules], running: Option<Running>) -> (String, usize) {
     if found.is_empty() {
         return ("the kernel has no rules of a service proxy\n".to_owned(), 0);
     }
     let mut stale = 0;
     let lines = found.iter().map(|rules| {
-        if running.is_some_and(|running| rules.is_maintained_by(running)) {
+        if running.is_some_and(|running| running.maintains(*rules)) {
             return format!("{rules}: maintained\n");
         }
         stale += 1;
-        let remedy = rules.remedy();
+        let remedy = remedy(*rules);
         format!("{rules}: STALE, still translates packets; to remove: {remedy}\n")
     });
     (lines.collect(), stale)
-}
-
-/// All rules of service proxies in the kernel.
-fn rules() -> anyhow::Result<Vec<Rules>> {
-    let mut found = Vec::new();
-    let mut nftables = Nftables::open()?;
-    for family in IpFamily::ALL {
-        if nftables.table(family, TABLE)?.is_some() {
-            found.push(Rules::OwnTable(family));
-        }
-        if nftables.table(family, KUBE_PROXY_TABLE)?.is_some() {
-            found.push(Rules::KubeProxyTable(family));
-        }
-    }
-    for variant in [VariantChoice::Nft, VariantChoice::Legacy] {
-        // A variant that is not installed has written nothing.
-        for (family, programs) in host::families(None, variant).unwrap_or_default() {
-            let mut has_chains = false;
-            HostKernel::new(programs, OwnWrites::default())
-                .save(&mut |line| has_chains |= line.starts_with(":KUBE-SERVICES "))?;
-            if has_chains {
-                found.push(Rules::Chains(family, variant));
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// The process that serves a metrics address, if it is a service proxy.
@@ -220,6 +156,8 @@ fn get(mut address: SocketAddr, page: &str) -> io::Result<(u16, String)> {
 
 #[cfg(test)]
 mod tests {
+    use weft_host::iptables::VariantChoice;
+
     use super::*;
 
     const WEFT: Running = Running {
@@ -229,9 +167,9 @@ mod tests {
 
     #[test]
     fn a_table_is_stale_unless_its_own_program_runs_in_its_mode() {
-        let own = Rules::OwnTable(IpFamily::V4);
-        let others = Rules::KubeProxyTable(IpFamily::V4);
-        let chains = Rules::Chains(IpFamily::V6, VariantChoice::Legacy);
+        let own = KernelRules::OwnTable(IpFamily::V4);
+        let others = KernelRules::KubeProxyTable(IpFamily::V4);
+        let chains = KernelRules::Chains(IpFamily::V6, VariantChoice::Legacy);
         let kube_proxy = Running {
             is_weft: false,
             ..WEFT
@@ -245,7 +183,7 @@ mod tests {
             (others, [false, true, false]),
             (chains, [false, false, true]),
         ] {
-            let found = [WEFT, kube_proxy, iptables].map(|p| rules.is_maintained_by(p));
+            let found = [WEFT, kube_proxy, iptables].map(|process| process.maintains(rules));
             assert_eq!(found, maintainers, "{rules}");
         }
     }
@@ -253,8 +191,8 @@ mod tests {
     #[test]
     fn stale_rules_are_named_with_their_remedy() {
         let found = [
-            Rules::OwnTable(IpFamily::V6),
-            Rules::Chains(IpFamily::V4, VariantChoice::Nft),
+            KernelRules::OwnTable(IpFamily::V6),
+            KernelRules::Chains(IpFamily::V4, VariantChoice::Nft),
         ];
         let (lines, stale) = report(&found, Some(WEFT));
         assert_eq!(stale, 1);
@@ -265,9 +203,6 @@ mod tests {
         );
         let (lines, stale) = report(&found, None);
         assert_eq!(stale, 2);
-        assert!(
-            lines.contains("weft proxy cleanup --only-own-table"),
-            "{lines}"
-        );
+        assert!(lines.contains("weft proxy cleanup --hand-over"), "{lines}");
     }
 }

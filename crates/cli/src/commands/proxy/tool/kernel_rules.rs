@@ -1,0 +1,80 @@
+//! Rules of service proxies in the kernel, whoever wrote them.
+
+use std::fmt;
+
+use weft_host::{iptables::VariantChoice, nftables::Nftables};
+use weft_iptables::{HostKernel, Kernel as _, OwnWrites};
+use weft_model::IpFamily;
+use weft_nftables::TABLE;
+use weft_proxy_agent::{host, process::KUBE_PROXY_TABLE};
+
+/// Rules of a service proxy in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KernelRules {
+    /// The nftables table of weft.
+    OwnTable(IpFamily),
+    /// The nftables table of kube-proxy.
+    KubeProxyTable(IpFamily),
+    /// `KUBE-` chains, which both write.
+    Chains(IpFamily, VariantChoice),
+}
+
+impl fmt::Display for KernelRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nft = |family: &IpFamily| match family {
+            IpFamily::V4 => "ip",
+            IpFamily::V6 => "ip6",
+        };
+        match self {
+            Self::OwnTable(family) => {
+                write!(f, "nftables table {} {TABLE}, of weft proxy", nft(family))
+            }
+            Self::KubeProxyTable(family) => {
+                let family = nft(family);
+                write!(
+                    f,
+                    "nftables table {family} {KUBE_PROXY_TABLE}, of kube-proxy"
+                )
+            }
+            Self::Chains(family, variant) => {
+                let variant = match variant {
+                    VariantChoice::Legacy => "legacy",
+                    VariantChoice::Auto | VariantChoice::Nft => "nft",
+                };
+                write!(f, "iptables-{variant} chains KUBE-SERVICES of {family}")
+            }
+        }
+    }
+}
+
+impl KernelRules {
+    pub(super) fn is_own_table(self) -> bool {
+        matches!(self, Self::OwnTable(_))
+    }
+}
+
+/// All rules of service proxies in the kernel for one family.
+pub(super) fn find(family: IpFamily) -> anyhow::Result<Vec<KernelRules>> {
+    let mut found = Vec::new();
+    let mut nftables = Nftables::open()?;
+    if nftables.table(family, TABLE)?.is_some() {
+        found.push(KernelRules::OwnTable(family));
+    }
+    if nftables.table(family, KUBE_PROXY_TABLE)?.is_some() {
+        found.push(KernelRules::KubeProxyTable(family));
+    }
+    for variant in [VariantChoice::Nft, VariantChoice::Legacy] {
+        // A variant that is not installed has written nothing.
+        let installed = host::families(None, variant).unwrap_or_default();
+        let own = installed.into_iter().filter(|(other, _)| *other == family);
+        for (_, programs) in own {
+            let mut has_chains = false;
+            HostKernel::new(programs, OwnWrites::default())
+                .save(&mut |line| has_chains |= line.starts_with(":KUBE-SERVICES "))?;
+            if has_chains {
+                found.push(KernelRules::Chains(family, variant));
+            }
+        }
+    }
+    Ok(found)
+}

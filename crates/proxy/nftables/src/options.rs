@@ -1,0 +1,45 @@
+//! Options of the table that are not part of how packets are treated.
+
+use weft_host::nftables::Ownership;
+
+use crate::{
+    collection::{Collection, FrontMap},
+    front::FrontKind,
+    kernel::Structure,
+};
+
+/// Options of the table. A table with others is deleted and created again in one commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Whether connections are counted for each endpoint.
+    pub counters: Counters,
+    /// Who may change the table.
+    pub ownership: Ownership,
+}
+
+/// Whether elements of maps of endpoints count the connections that they get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counters {
+    /// They do not.
+    #[default]
+    Off,
+    /// They do.
+    On,
+}
+
+impl TableOptions {
+    /// The options that a table was created with.
+    pub(crate) fn of(structure: &Structure) -> Self {
+        let endpoints = Collection::of(FrontKind::Address, FrontMap::Endpoints).name();
+        let counts = |set: &weft_host::nftables::Set| set.name == endpoints && set.traits.counts;
+        let counters = if structure.sets.iter().any(counts) {
+            Counters::On
+        } else {
+            Counters::Off
+        };
+        Self {
+            counters,
+            ownership: structure.ownership,
+        }
+    }
+}
