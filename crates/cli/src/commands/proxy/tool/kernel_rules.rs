@@ -68,13 +68,19 @@ pub(super) fn find(family: IpFamily) -> anyhow::Result<Vec<KernelRules>> {
         let installed = host::families(None, variant).unwrap_or_default();
         let own = installed.into_iter().filter(|(other, _)| *other == family);
         for (_, programs) in own {
-            let mut has_chains = false;
+            let mut is_filled = false;
             HostKernel::new(programs, OwnWrites::default())
-                .save(&mut |line| has_chains |= line.starts_with(":KUBE-SERVICES "))?;
-            if has_chains {
+                .save(&mut |line| is_filled |= is_last_of_services(line))?;
+            if is_filled {
                 found.push(KernelRules::Chains(family, variant));
             }
         }
     }
     Ok(found)
+}
+
+/// True for the last rule of the chain that leads to Services. kube-proxy creates the chain some time
+/// before it fills it.
+fn is_last_of_services(line: &str) -> bool {
+    line.starts_with("-A KUBE-SERVICES ") && line.ends_with("-j KUBE-NODEPORTS")
 }
