@@ -23,7 +23,7 @@ pub use context::{Context, NotWatched, Reasons};
 pub use driver::{Effects, MachineScope};
 pub use expectation::TrackedApi;
 pub use gate::{Gate, GateState};
-pub use handle::{Controller, ControllerHandle, ControllerInfo, StopReport, Trigger};
+pub use handle::{Controller, ControllerHandle, ControllerInfo, StopReport};
 pub use kube_adapter::KubeReconciler;
 pub use lifecycle::Failure;
 pub use machine::{Machine, MachineBuilder};

@@ -38,7 +38,7 @@ pub use controller::{
     Action, Context, Controller, ControllerBuilder, ControllerHandle, ControllerInfo,
     ControllerState, DegradedReason, Effects, Failure, Gate, GateState, KubeReconciler, Machine,
     MachineBuilder, MachineScope, NotWatched, PendingReason, Reasons, ReconcileError, Reconciler,
-    StopReport, TrackedApi, Trigger, Unit, WatchId, WatchOptions, reconcile_with,
+    StopReport, TrackedApi, Unit, WatchId, WatchOptions, reconcile_with,
 };
 pub use events::{EventLevel, EventNote, EventRecorder};
 pub use exposition::{PROMETHEUS_CONTENT_TYPE, prometheus_text};

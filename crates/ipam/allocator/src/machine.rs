@@ -30,7 +30,7 @@ const FIGURES: Duration = Duration::from_secs(5);
 /// That would do no harm, but every write would fail.
 pub(super) const CACHE_LAG_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a controller of addresses decides.
+/// The decisions of a controller of addresses.
 pub(super) trait Planner: Send + 'static {
     /// Reasons of all notices that it can report.
     const REASONS: &'static [&'static str];

@@ -27,7 +27,7 @@ struct Refused {
     times: u32,
 }
 
-/// How a write ended.
+/// The end of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Written,

@@ -6,7 +6,7 @@ use weft_routes::{Moment, Notice, ProviderError, Refusal, RoutePlan, Step, Trigg
 
 use crate::{controller::Parts, metrics::PassOutcome, nodes::NodeFeed};
 
-/// What was reported in this run, so that it is reported once.
+/// Reporter of one run, which reports everything once.
 pub(super) struct Report {
     parts: Arc<Parts>,
     asked_for: BTreeSet<String>,

@@ -26,7 +26,7 @@ pub struct Ledger {
     held: Vec<(Ticket, Step)>,
     saving: Option<BTreeSet<Entry>>,
     not_before: Moment,
-    /// Whether the stored entries differ from those to store; `None` until they are compared again.
+    /// True if the stored entries differ from those to store; `None` until they are compared again.
     outdated: Option<bool>,
 }
 

@@ -31,18 +31,6 @@ pub struct Controller<Q: QueueKey> {
     pub(super) inbox: Arc<Inbox<Q>>,
 }
 
-/// Triggers reconciles without keeping the controller alive: for tasks that follow something other
-/// than the API server. Does nothing while the controller does not run.
-#[derive(Clone)]
-pub struct Trigger<Q: QueueKey>(Arc<Inbox<Q>>);
-
-impl<Q: QueueKey> Trigger<Q> {
-    /// Queues a key with reason [`Reasons::TRIGGERED`].
-    pub fn fire(&self, key: Q) {
-        self.0.add(key, Reasons::TRIGGERED, Priority::NORMAL);
-    }
-}
-
 /// Outcome of a stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StopReport {
@@ -56,11 +44,6 @@ impl<Q: QueueKey> Controller<Q> {
     /// Queues a key with reason [`Reasons::TRIGGERED`].
     pub fn trigger(&self, key: Q) {
         self.inbox.add(key, Reasons::TRIGGERED, Priority::NORMAL);
-    }
-
-    /// A trigger that does not keep the controller alive.
-    pub fn trigger_handle(&self) -> Trigger<Q> {
-        Trigger(self.inbox.clone())
     }
 
     /// Adds a watch to this and every later run.

@@ -59,7 +59,7 @@ pub(super) trait Work: Send + Sync + 'static {
         tasks
     }
 
-    /// What waits and what is being worked on.
+    /// Figures about its inputs.
     fn load(&self) -> Load {
         Load::default()
     }

@@ -55,17 +55,6 @@ impl<K: Object> Lister<K> {
         self.shared.read(|hub| hub.undecodable_at(key).cloned())
     }
 
-    /// Objects that exist and of which no state could be decoded: they are missing from
-    /// [`list`](Self::list). An object that could be decoded once is in it, with that state.
-    pub fn unreadable(&self) -> Result<Vec<Arc<UndecodableObject>>, InformerStopped> {
-        self.shared.read(|hub| {
-            let unreadable = hub
-                .undecodable()
-                .filter(|object| hub.get(&object.key).is_none());
-            unreadable.cloned().collect()
-        })
-    }
-
     /// Returns whether the store has caught up with a version of an object: it holds that version,
     /// a newer one, or the informer as a whole has passed it.
     pub fn has_reached(&self, key: &ObjectKey, version: &str) -> Result<bool, InformerStopped> {

@@ -27,7 +27,7 @@ enum Event {
     Ended(&'static str),
 }
 
-/// What the machine did, in order.
+/// Events and polls of the machine, in order.
 type Journal = Arc<Mutex<Vec<String>>>;
 
 /// A machine that keeps the notes it is told of and runs a test's function at every poll.

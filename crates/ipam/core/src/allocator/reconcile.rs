@@ -277,7 +277,7 @@ fn settle(client: &mut Client<'_>, space: &mut Space<'_>) {
     }
 }
 
-/// What is free in a pool, as its ClusterSubnetState says.
+/// The supply of free addresses in a pool, as its ClusterSubnetState says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Supply {
     Sufficient,
