@@ -18,8 +18,8 @@ use weft_iptables::{
 };
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
-    Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Scope, Settings,
-    SyncReport, objects::Object,
+    Backend as _, Desired, LocalDetector, LoopbackNodePorts, Model, NodeFacts, NodePortTail, Scope,
+    Settings, SyncReport, objects::Object,
 };
 use weft_ruleset::{ChainName, Table};
 use weft_testkit::bench::{Report, Target, alternate, is_quick, median};
@@ -191,6 +191,7 @@ fn settings() -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: true,
         external_ips: true,
+        loopback: LoopbackNodePorts::Untouched,
         service_networks: Vec::new(),
     }
 }

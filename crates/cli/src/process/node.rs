@@ -76,8 +76,9 @@ impl NodeProcess {
         let proxy = self.proxy.map(|part| {
             let counters = Arc::new(HostCounters::default());
             let mode = part.setup.config.mode;
-            part.setup.register_connections(&mut registry);
-            (part, ProxyMetrics::register(&mut registry, mode, counters))
+            let metrics = ProxyMetrics::register(&mut registry, mode, counters);
+            part.setup.register_optional(&metrics, &mut registry);
+            (part, metrics)
         });
         let ipam = self
             .ipam

@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeSet,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -179,5 +181,49 @@ fn it_answers_health_checks_and_follows_the_service_cidrs() {
         }
         let elements = Arena::metric(&node, "weft_proxy_nftables_elements{");
         assert!(elements.contains("IPv4"), "{elements}");
+    });
+}
+
+#[test]
+fn node_ports_answer_on_localhost_where_the_gate_and_the_addresses_say_so() {
+    lab::with_programs(&PROGRAMS, |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        for words in [
+            "link add pods type bridge",
+            "link set pods up",
+            "address add 10.244.0.1/16 dev pods",
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            node.program("ip", &words);
+        }
+        arena.serve(&node);
+        arena.create_namespace("shop");
+        let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30_080}]});
+        arena.apply(&[node_object()]);
+        arena.apply(&service("web", &spec, 1));
+        let pod = node.run(|| TcpListener::bind("10.244.0.1:8080").unwrap());
+        std::thread::spawn(move || {
+            while let Ok((mut client, _)) = pod.accept() {
+                let _ = client.write_all(b"hello from the pod");
+            }
+        });
+        let gate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true";
+        let flags = [MODE[0], gate, "--nodeport-addresses=localhost"];
+        let _proxy = arena.start_weft_with(&node, &flags);
+        let ask = || -> std::io::Result<String> {
+            node.run(|| {
+                let mut text = String::new();
+                TcpStream::connect("127.0.0.1:30080")?.read_to_string(&mut text)?;
+                Ok(text)
+            })
+        };
+        wait_until("the NodePort answers on localhost", || {
+            ask().is_ok_and(|text| text == "hello from the pod")
+        });
+        let listeners = Arena::metric(&node, "kubeproxy_nftables_localhost_nodeport_listeners");
+        assert!(listeners.contains("{ip_family=\"IPv4\"} 1"), "{listeners}");
+        arena.apply(&service("web", &spec, 0));
+        wait_until("it ends with the last endpoint", || ask().is_err());
     });
 }

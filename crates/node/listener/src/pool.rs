@@ -263,6 +263,14 @@ impl Connection {
         (now < deadline).then_some(deadline)
     }
 
+    /// Resolves when the connection has to end: its listener stops, or another one needs its place.
+    pub async fn has_to_end(&self) {
+        tokio::select! {
+            () = self.evicted() => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
     pub(crate) fn count_timeout(&self) {
         self.pool.timed_out.fetch_add(1, Relaxed);
     }

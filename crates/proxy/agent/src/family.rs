@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use weft_host::NetlinkError;
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
-    AuditReport, Backend, Desired, NodePortTail, Quarantine, ReadBudget, Scope, Service, Settings,
-    SyncError, SyncReport,
+    AuditReport, Backend, Desired, LoopbackNodePorts, NodePortTail, Quarantine, ReadBudget, Scope,
+    Service, Settings, SyncError, SyncReport,
     conntrack::{self, FlowEnds, Reconciler},
     schedule::{Due, Schedule, SyncResult},
 };
@@ -26,6 +26,7 @@ use weft_runtime::{EventLevel, EventNote};
 use crate::{
     health::{HealthMonitor, Moment, Outcome},
     inbox::Inbox,
+    localhost::{self, LocalhostPorts, LocalhostTargets},
     metrics::{ProxyMetrics, SyncKind},
     service_health::{LocalEndpoints, ServiceHealth},
 };
@@ -72,6 +73,8 @@ pub(crate) struct FamilyLoop {
     event_sink: EventSink,
     node: String,
     service_health: ServiceHealth,
+    /// Listeners for NodePorts on the loopback address, if those are served.
+    localhost: Option<LocalhostPorts>,
     schedule: Schedule,
     /// Times of the changes that are not in the kernel yet.
     triggers: BTreeMap<ObjectKey, Vec<Timestamp>>,
@@ -91,6 +94,8 @@ struct Work {
     quarantine: Quarantine,
     /// The health checks for load balancers, of all desired Services.
     health_checks: LocalEndpoints,
+    /// The NodePorts to serve on the loopback address, of all desired Services.
+    localhost: LocalhostTargets,
     settings: Settings,
     /// Services that changed since the last successful sync.
     pending: BTreeSet<ObjectKey>,
@@ -104,6 +109,8 @@ impl FamilyLoop {
     pub(crate) fn new(parts: FamilyParts) -> Self {
         let settings = parts.inbox.lock().settings.clone();
         let restricted = restricted(&settings);
+        let localhost = (settings.loopback == LoopbackNodePorts::TcpServed)
+            .then(|| LocalhostPorts::new(parts.family, parts.metrics.clone()));
         Self {
             family: parts.family,
             inbox: parts.inbox,
@@ -113,6 +120,7 @@ impl FamilyLoop {
             event_sink: parts.event_sink,
             node: parts.node,
             service_health: ServiceHealth::new(parts.family, restricted, parts.health),
+            localhost,
             schedule: Schedule::new(parts.min_sync_period, parts.sync_period, instant()),
             triggers: BTreeMap::new(),
             reported: BTreeMap::new(),
@@ -123,6 +131,7 @@ impl FamilyLoop {
                 desired: Desired::new(),
                 quarantine: Quarantine::default(),
                 health_checks: LocalEndpoints::new(),
+                localhost: LocalhostTargets::new(),
                 settings,
                 pending: BTreeSet::new(),
                 former: Vec::new(),
@@ -206,6 +215,7 @@ impl FamilyLoop {
             Ok(report) => {
                 self.succeeded(&report, took);
                 self.open_health_checks(&work.health_checks.clone()).await;
+                self.open_localhost_ports(&work.localhost);
             }
             Err(failure) => self.failed(failure, took),
         }
@@ -317,6 +327,21 @@ impl FamilyLoop {
                     "cannot answer health checks of a load balancer"
                 );
                 (self.event_sink)(&failure.service, event);
+            }
+        }
+    }
+
+    fn open_localhost_ports(&mut self, wanted: &LocalhostTargets) {
+        let failures = match &mut self.localhost {
+            Some(localhost) => localhost.sync(wanted),
+            None => return,
+        };
+        for (service, port, error) in failures {
+            if self.may_report(&service, "FailedToListenOnLocalhost") {
+                tracing::warn!(
+                    family = %self.family, %service, port, %error,
+                    "cannot serve a NodePort on localhost"
+                );
             }
         }
     }
@@ -434,6 +459,9 @@ impl Work {
         if let Some((service, check)) = service.and_then(|s| Some((s, health_check(s)?))) {
             self.health_checks.insert(check, service.local_ready);
         }
+        if self.settings.loopback == LoopbackNodePorts::TcpServed {
+            self.move_localhost_ports(former.as_deref(), service.map(|service| &**service));
+        }
         if conntrack::is_concerned(former.as_deref(), service.map(|service| &**service)) {
             self.flows_due = true;
             if let Some(former) = former {
@@ -441,6 +469,23 @@ impl Work {
                 self.former
                     .retain(|known| !conntrack::have_same_addresses(known, &former));
                 self.former.push(former);
+            }
+        }
+    }
+
+    fn move_localhost_ports(&mut self, former: Option<&Service>, service: Option<&Service>) {
+        if let Some(former) = former {
+            for (port, _) in localhost::targets(former) {
+                let is_own = |(owner, _): &(ObjectKey, _)| *owner == former.key;
+                if self.localhost.get(&port).is_some_and(is_own) {
+                    self.localhost.remove(&port);
+                }
+            }
+        }
+        if let Some(service) = service {
+            for (port, target) in localhost::targets(service) {
+                let place = self.localhost.entry(port);
+                place.or_insert_with(|| (service.key.clone(), target));
             }
         }
     }
@@ -545,7 +590,9 @@ mod tests {
 
     use prometheus_client::registry::Registry;
     use serde_json::json;
-    use weft_proxy::{LocalDetector, Model, NodeFacts, Owner, config::Mode, objects::Object};
+    use weft_proxy::{
+        LocalDetector, LoopbackNodePorts, Model, NodeFacts, Owner, config::Mode, objects::Object,
+    };
     use weft_runtime::prometheus_text;
 
     use super::*;
@@ -629,6 +676,7 @@ mod tests {
             node_port_tail: NodePortTail::AnyLocal,
             localhost_node_ports: true,
             external_ips: true,
+            loopback: LoopbackNodePorts::Untouched,
             service_networks: Vec::new(),
         };
         let inbox = Arc::new(Inbox::new(Model::new(IpFamily::V4, facts), settings));

@@ -47,7 +47,7 @@ mod tests {
     };
 
     use weft_model::IpFamily;
-    use weft_proxy::NodePortTail;
+    use weft_proxy::{LoopbackNodePorts, NodePortTail};
 
     use super::*;
 
@@ -86,6 +86,7 @@ mod tests {
             node_port_tail: NodePortTail::AnyLocal,
             localhost_node_ports: false,
             external_ips: true,
+            loopback: LoopbackNodePorts::Untouched,
             service_networks: Vec::new(),
         };
         let count = Arc::new(AtomicUsize::new(0));

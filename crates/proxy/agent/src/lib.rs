@@ -18,6 +18,7 @@ pub mod health;
 pub mod host;
 mod inbox;
 pub mod listen;
+mod localhost;
 pub mod metrics;
 mod nftables;
 pub mod offline;

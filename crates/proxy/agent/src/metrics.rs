@@ -21,8 +21,10 @@ use weft_model::IpFamily;
 use weft_proxy::{AuditReport, RepairedPart, SyncError, SyncReport, config::Mode};
 
 pub mod connections;
+mod localhost;
 mod mode;
 
+use localhost::LocalhostMetrics;
 use mode::ModeMetrics;
 
 /// The kernel's packet counters, read for each scrape. `None` if the kernel has no such counter.
@@ -137,6 +139,7 @@ pub struct ProxyMetrics {
     service_changes_pending: Gauge,
     service_changes: Counter,
     mode: ModeMetrics,
+    localhost: LocalhostMetrics,
     no_local_endpoints: Family<PolicyLabels, Gauge>,
     healthz: Family<CodeLabel, Counter>,
     livez: Family<CodeLabel, Counter>,
@@ -184,6 +187,22 @@ impl ProxyMetrics {
         metrics
     }
 
+    /// Registers the metrics of NodePorts on loopback addresses, which exist with their gate only.
+    pub fn register_localhost(&self, registry: &mut Registry) {
+        self.localhost.register(registry);
+    }
+
+    /// Sets the number of listeners for NodePorts on the loopback address.
+    pub fn localhost_listeners(&self, family: IpFamily, count: usize) {
+        let listeners = self.localhost.listeners.get_or_create(&label(family));
+        listeners.set(signed(count));
+    }
+
+    /// Records a listener for a NodePort on the loopback address that could not be opened.
+    pub fn localhost_listener_failed(&self, family: IpFamily) {
+        self.localhost.failures.get_or_create(&label(family)).inc();
+    }
+
     fn unregistered(mode: Mode) -> Self {
         let durations = || Durations::new_with_constructor(sync_histogram);
         Self {
@@ -198,6 +217,7 @@ impl ProxyMetrics {
             service_changes_pending: Gauge::default(),
             service_changes: Counter::default(),
             mode: ModeMetrics::of(mode),
+            localhost: LocalhostMetrics::default(),
             no_local_endpoints: Family::default(),
             healthz: Family::default(),
             livez: Family::default(),

@@ -51,7 +51,7 @@ pub struct ProxySetup {
     pub flags: Vec<(String, String)>,
     /// The iptables variant to use.
     pub variant: VariantChoice,
-    /// What a sync of the iptables mode writes.
+    /// The part of the rules that a sync of the iptables mode writes.
     pub restore: RestoreScope,
     /// Options of the table of the nftables mode.
     pub table: TableOptions,
@@ -84,7 +84,7 @@ impl ProxyProcess {
             self.setup.config.mode,
             Arc::new(HostCounters::default()),
         );
-        self.setup.register_connections(&mut registry);
+        self.setup.register_optional(&metrics, &mut registry);
         let config = self.setup.config.clone();
         let kubeconfig = config.client.kubeconfig.as_ref().map(PathBuf::from);
         let client_config = client::config(kubeconfig, self.master.as_deref()).await?;
@@ -118,8 +118,11 @@ impl ProxyProcess {
 }
 
 impl ProxySetup {
-    /// Registers the metric of connections, if they are counted.
-    pub fn register_connections(&self, registry: &mut Registry) {
+    /// Registers the metrics of options that are on: connections, NodePorts on localhost.
+    pub fn register_optional(&self, metrics: &ProxyMetrics, registry: &mut Registry) {
+        if self.config.loopback_listeners {
+            metrics.register_localhost(registry);
+        }
         if self.config.mode == Mode::Nftables && self.table.counters == Counters::On {
             connections::register(registry, Arc::new(HostConnections));
         }

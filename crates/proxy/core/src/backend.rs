@@ -77,8 +77,8 @@ pub struct SyncReport {
     pub rules: Vec<(&'static str, RuleCount)>,
     /// Elements of maps, of a backend that has them.
     pub elements: Option<ElementCount>,
-    /// Why chains that are not needed any more could not be removed, if that failed. They do no
-    /// harm, and the next sync tries again.
+    /// The failure to remove chains that are not needed any more, if any. They do no harm, and the
+    /// next sync tries again.
     pub cleanup_failure: Option<String>,
     /// Service ports whose traffic policy allows only endpoints of this node, which has none.
     pub without_local_endpoints: WithoutLocalEndpoints,

@@ -25,6 +25,10 @@ pub use duration::{DurationError, GoDuration};
 
 /// Feature gate that switches off rules for external IPs of Services.
 pub const EXTERNAL_IPS_GATE: &str = "AllowServiceExternalIPs";
+
+/// Gate, off by default: in the nftables mode NodePorts on loopback addresses are served by TCP
+/// listeners of this process, or rejected and counted.
+pub const LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 /// Group and version of the configuration.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 /// Kind of the configuration.

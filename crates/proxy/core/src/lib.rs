@@ -30,5 +30,6 @@ pub use model::{Effect, Model, Problem};
 pub use quarantine::Quarantine;
 pub use service::{PortId, Service, ServicePort};
 pub use settings::{
-    LocalDetector, NodeFacts, NodePortAddresses, NodePortTail, Settings, service_networks,
+    LocalDetector, LoopbackNodePorts, NodeFacts, NodePortAddresses, NodePortTail, Settings,
+    service_networks,
 };

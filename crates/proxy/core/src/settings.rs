@@ -87,6 +87,18 @@ pub enum NodePortTail {
     Addresses(Vec<IpAddr>),
 }
 
+/// The treatment of packets to NodePorts on loopback addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoopbackNodePorts {
+    /// They are left alone.
+    #[default]
+    Untouched,
+    /// They are rejected and counted.
+    Rejected,
+    /// TCP is left to a listener of this process; the rest is rejected and counted.
+    TcpServed,
+}
+
 /// Everything but Services that a backend needs for one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -108,6 +120,8 @@ pub struct Settings {
     pub localhost_node_ports: bool,
     /// Write rules for `spec.externalIPs` of Services.
     pub external_ips: bool,
+    /// The treatment of packets to NodePorts on loopback addresses, in the nftables mode.
+    pub loopback: LoopbackNodePorts,
     /// Networks that ClusterIPs are taken from, without overlaps: packets to addresses in them that
     /// no Service has are dropped. Only the nftables mode does that, as upstream.
     pub service_networks: Vec<IpNet>,

@@ -34,7 +34,7 @@ pub struct Options {
     pub drop_invalid: bool,
     /// Rules can count packets with nfacct.
     pub nfacct: bool,
-    /// What a sync writes.
+    /// The part of the rules that a sync writes.
     pub restore: RestoreScope,
 }
 

@@ -23,8 +23,8 @@ use weft_host::{
 use weft_model::{IpFamily, ObjectKey};
 use weft_nftables::{HostKernel, Kernel, KernelError, Nftables, Structure, Watch, cleanup};
 use weft_proxy::{
-    Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Scope, Settings,
-    SyncReport, objects::Object,
+    Backend as _, Desired, LocalDetector, LoopbackNodePorts, Model, NodeFacts, NodePortTail, Scope,
+    Settings, SyncReport, objects::Object,
 };
 use weft_testkit::bench::{Report, Target, is_quick, median};
 
@@ -115,6 +115,7 @@ impl World {
                 node_port_tail: NodePortTail::AnyLocal,
                 localhost_node_ports: false,
                 external_ips: true,
+                loopback: LoopbackNodePorts::Untouched,
                 service_networks: Vec::new(),
             },
             backend: backend(),

@@ -63,7 +63,7 @@ pub(crate) struct Written {
     pub(crate) elements: usize,
     pub(crate) chains: usize,
     pub(crate) removed_chains: usize,
-    /// Why unused chains could not be removed.
+    /// The failure to remove unused chains.
     pub(crate) cleanup_failure: Option<String>,
 }
 

@@ -351,12 +351,17 @@ impl Code {
 
     /// Goes on unless an address is a loopback one.
     pub(crate) fn not_loopback(self, side: Side) -> Self {
+        self.loopback(side, false)
+    }
+
+    /// Goes on if an address is a loopback one, or is not.
+    pub(crate) fn loopback(self, side: Side, expected: bool) -> Self {
         let network = match self.family {
             IpFamily::V4 => IpNet::new(IpAddr::from([127, 0, 0, 0]), 8),
             IpFamily::V6 => IpNet::new(std::net::Ipv6Addr::LOCALHOST.into(), 128),
         };
         match network {
-            Ok(network) => self.within(side, network, false),
+            Ok(network) => self.within(side, network, expected),
             Err(_) => self,
         }
     }

@@ -11,19 +11,19 @@ use crate::{
 /// Options of the table. A table with others is deleted and created again in one commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Whether connections are counted for each endpoint.
+    /// Counting of connections for each endpoint.
     pub counters: Counters,
-    /// Who may change the table.
+    /// The sockets that may change the table.
     pub ownership: Ownership,
 }
 
-/// Whether elements of maps of endpoints count the connections that they get.
+/// Counters in the elements of maps of endpoints, of the connections that they get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counters {
-    /// They do not.
+    /// There are none.
     #[default]
     Off,
-    /// They do.
+    /// Each element has one.
     On,
 }
 

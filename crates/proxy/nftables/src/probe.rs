@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use weft_host::nftables::Change;
 use weft_model::IpFamily;
-use weft_proxy::{LocalDetector, NodePortTail, Settings};
+use weft_proxy::{LocalDetector, LoopbackNodePorts, NodePortTail, Settings};
 
 use crate::{
     host_kernel::HostKernel,
@@ -35,6 +35,7 @@ pub fn probe(family: IpFamily, options: TableOptions) -> Result<(), KernelError>
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: false,
         external_ips: true,
+        loopback: LoopbackNodePorts::Rejected,
         service_networks: Vec::new(),
     };
     let program = Program::of(&settings, options);

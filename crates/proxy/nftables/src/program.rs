@@ -7,13 +7,13 @@ use weft_host::nftables::{
     Chain, Datum, Element, Expression, Hook, MapChange, Ownership, Rejection, Rule, Set, Value,
     Verdict,
 };
-use weft_model::IpFamily;
-use weft_proxy::{NodePortTail, Settings};
+use weft_model::{IpFamily, Protocol};
+use weft_proxy::{LoopbackNodePorts, NodePortTail, Settings};
 
 use crate::{
     code::{Code, Side},
     collection::{CLIENTS, Collection, Dispatch, FrontMap, clients},
-    front::FrontKind,
+    front::{FrontKind, protocol_number},
     options::TableOptions,
     scratch::{COUNT_MASK, Flags, LOCAL_BIT, List},
 };
@@ -27,6 +27,9 @@ pub(crate) const TABLE_COMMENT: &str = "Services of Kubernetes, written by weft"
 const MARK: &str = "mark-for-masquerade";
 const NO_ENDPOINTS: &str = "no-endpoints";
 const UNALLOCATED: &str = "unallocated";
+const LOOPBACK: &str = "loopback";
+/// Its rules have a counter for each protocol, which is their comment.
+pub(crate) const LOOPBACK_REJECT: &str = "loopback-reject";
 const TCP: u8 = 6;
 
 /// Priorities of the chains that change destinations and sources.
@@ -367,6 +370,15 @@ impl Writer<'_> {
                 .if_in(Collection::ServiceNetworks.name(), true)
                 .goto(UNALLOCATED),
         ];
+        let mut rules = Vec::from(rules);
+        if self.settings.loopback != LoopbackNodePorts::Untouched {
+            rules.push(
+                code.clone()
+                    .loopback(Side::Destination, true)
+                    .jump(LOOPBACK),
+            );
+            self.loopback_node_ports();
+        }
         self.chain("services", rules);
         // Upstream drops what is forwarded or sent, and leaves what comes in for the node itself.
         let local = code.clone().if_local(Side::Destination).leave();
@@ -403,6 +415,33 @@ impl Writer<'_> {
                 ),
             ],
         );
+    }
+
+    /// Rejects and counts packets to NodePorts on loopback addresses, as far as no listener has them.
+    fn loopback_node_ports(&mut self) {
+        let code = self.code();
+        let mut rules = Vec::new();
+        if self.settings.loopback == LoopbackNodePorts::TcpServed {
+            rules.push(code.clone().protocol_is(TCP).leave());
+        }
+        let node_ports = Collection::of(FrontKind::NodePort, FrontMap::Services).name();
+        let found = code.clone().front(FrontKind::NodePort).look_up(node_ports);
+        rules.push(found.goto(LOOPBACK_REJECT));
+        self.chain(LOOPBACK, rules);
+        let refuse = Rejection::PortUnreachable(self.family);
+        let mut rules = vec![code.clone().set_scratch(0)];
+        rules.extend(Protocol::ALL.map(|protocol| {
+            let rejection = match protocol {
+                Protocol::Tcp => Rejection::TcpReset,
+                Protocol::Udp | Protocol::Sctp => refuse,
+            };
+            code.clone()
+                .protocol_is(protocol_number(protocol))
+                .then(Expression::Counter)
+                .then(Expression::Reject(rejection))
+                .say(protocol.as_str())
+        }));
+        self.chain(LOOPBACK_REJECT, rules);
     }
 
     fn hooked(

@@ -6,8 +6,8 @@ use weft_host::iptables::VariantChoice;
 use weft_iptables::RestoreScope;
 use weft_nftables::TableOptions;
 use weft_proxy::config::{
-    self, EXTERNAL_IPS_GATE, HEALTHZ_PORT, KubeProxyConfiguration, METRICS_PORT, ProxyConfig,
-    address_with_port,
+    self, EXTERNAL_IPS_GATE, HEALTHZ_PORT, KubeProxyConfiguration, LOCALHOST_GATE, METRICS_PORT,
+    ProxyConfig, address_with_port,
 };
 use weft_proxy_agent::process::ProxySetup;
 use weft_runtime::{FeatureGate, FeatureGates, Features, Stage, UnknownGates};
@@ -24,7 +24,7 @@ pub(crate) const MINIMIZE_RESTORE: &str = "MinimizeIPTablesRestore";
 /// kube-proxy's choice between netlink and the program nft. There is only netlink here.
 const NETLINK: &str = "NFTablesNetlink";
 
-const GATES: [FeatureGate; 3] = [
+const GATES: [FeatureGate; 4] = [
     FeatureGate {
         name: MINIMIZE_RESTORE,
         default: true,
@@ -35,6 +35,12 @@ const GATES: [FeatureGate; 3] = [
         name: EXTERNAL_IPS_GATE,
         default: true,
         stage: Stage::Stable,
+        locked: false,
+    },
+    FeatureGate {
+        name: LOCALHOST_GATE,
+        default: false,
+        stage: Stage::Alpha,
         locked: false,
     },
     FeatureGate {

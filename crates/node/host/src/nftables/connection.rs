@@ -7,7 +7,7 @@ use super::{
     attribute::Read,
     batch::{Batch, Place, elements_message, read_elements},
     error::CommitError,
-    object::{Chain, Element, ListedElement, Rule, Set, Table, join_ranges},
+    object::{Chain, Element, ListedElement, Rule, Set, Table, counted_packets, join_ranges},
 };
 use crate::{
     NetlinkError,
@@ -188,6 +188,20 @@ impl Nftables {
         let question = get(family, GET_RULE, FLAG_DUMP).text(1, table);
         self.dump("list nftables rules", &question, |read, rules| {
             rules.extend(Rule::read(read));
+        })
+    }
+
+    /// Rules with a counter, and the number of packets that it counted.
+    pub fn rule_counters(
+        &mut self,
+        family: IpFamily,
+        table: &str,
+    ) -> Result<Vec<(Rule, u64)>, NetlinkError> {
+        let question = get(family, GET_RULE, FLAG_DUMP).text(1, table);
+        self.dump("list nftables rules", &question, |read, found| {
+            if let (Some(packets), Some(rule)) = (counted_packets(read), Rule::read(read)) {
+                found.push((rule, packets));
+            }
         })
     }
 

@@ -207,6 +207,8 @@ pub enum Expression {
     Reject(Rejection),
     /// The type of an address in the routing tables.
     FibType(FibAddress, Register),
+    /// Counts packets; [`Nftables::rule_counters`](super::Nftables::rule_counters) reads how many.
+    Counter,
     /// An instruction that is none of ours, by its name.
     Other(String),
 }
@@ -420,6 +422,7 @@ impl Expression {
                     .number(3, address.number())
                     .number(5, port.number())
             }),
+            Self::Counter => of("counter", &|data| data),
             Self::Masquerade => of("masq", &|data| data.number(1, RANDOM_FULLY)),
             Self::Reject(rejection) => of("reject", &|data| match rejection {
                 Rejection::PortUnreachable(family) => data
@@ -527,6 +530,7 @@ impl Expression {
                 address: register(3)?,
                 port: register(5)?,
             },
+            "counter" => Self::Counter,
             "masq" if data.number(1)? == RANDOM_FULLY => Self::Masquerade,
             "reject" => Self::Reject(match data.number(1)? {
                 REJECT_RESET => Rejection::TcpReset,

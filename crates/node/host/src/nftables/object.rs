@@ -475,13 +475,23 @@ impl Element {
                 .bytes(ELEMENT_USER_DATA)
                 .and_then(read_comment)
                 .map(Into::into),
-            packets: read
-                .nested(ELEMENT_EXPRESSION)
-                .and_then(|expression| expression.nested(2))
-                .and_then(|counter| counter.bytes(COUNTER_PACKETS)?.first_chunk::<8>().copied())
-                .map(u64::from_be_bytes),
+            packets: read.nested(ELEMENT_EXPRESSION).and_then(packets),
         }))
     }
+}
+
+/// The number of packets that a counter has, if the expression is one.
+fn packets(expression: Read<'_>) -> Option<u64> {
+    if expression.text(1) != Some("counter") {
+        return None;
+    }
+    let packets = expression.nested(2)?.bytes(COUNTER_PACKETS)?;
+    packets.first_chunk().copied().map(u64::from_be_bytes)
+}
+
+/// The number of packets that the first counter of a rule has.
+pub(super) fn counted_packets(rule: Read<'_>) -> Option<u64> {
+    rule.nested(4)?.list().find_map(packets)
 }
 
 /// An element as the kernel lists it.

@@ -12,7 +12,7 @@ use weft_model::{IpFamily, parse_sloppy};
 
 use super::{
     ClientConfig, ConntrackLimits, DetectLocal, EXTERNAL_IPS_GATE, GoDuration,
-    KubeProxyConfiguration, Mode, NodePortRange, ProxyConfig,
+    KubeProxyConfiguration, LOCALHOST_GATE, Mode, NodePortRange, ProxyConfig,
 };
 use crate::address::parse_network;
 
@@ -85,6 +85,8 @@ impl KubeProxyConfiguration {
                 given => check.node_ports(given),
             },
             localhost_node_ports: mode == Mode::Iptables && self.iptables.localhost_node_ports,
+            loopback_listeners: mode == Mode::Nftables
+                && self.feature_gates.get(LOCALHOST_GATE) == Some(&true),
             external_ips: self
                 .feature_gates
                 .get(EXTERNAL_IPS_GATE)

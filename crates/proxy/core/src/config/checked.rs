@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr, parse_sloppy};
 
-use crate::{LocalDetector, NodePortAddresses, NodePortTail, Settings};
+use crate::{LocalDetector, LoopbackNodePorts, NodePortAddresses, NodePortTail, Settings};
 
 /// A validated configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,9 @@ pub struct ProxyConfig {
     pub node_ports: Vec<NodePortRange>,
     /// Allow NodePorts on 127.0.0.1; see [`serves_localhost`](Self::serves_localhost).
     pub localhost_node_ports: bool,
+    /// In the nftables mode, serve TCP NodePorts on loopback addresses if those are named, and reject
+    /// the others (gate `KubeProxyNFTablesLocalhostNodePorts`).
+    pub loopback_listeners: bool,
     /// Write rules for external IPs of Services (gate `AllowServiceExternalIPs`).
     pub external_ips: bool,
     /// Masquerade all traffic to ClusterIPs.
@@ -219,6 +222,20 @@ impl ProxyConfig {
             && NodePortAddresses::of_family(&networks, IpFamily::V4).include_loopback()
     }
 
+    /// The treatment of packets to NodePorts on loopback addresses: they are served if a range names
+    /// loopback itself, and not only contains it.
+    fn loopback_node_ports(&self, family: IpFamily) -> LoopbackNodePorts {
+        if !self.loopback_listeners {
+            return LoopbackNodePorts::Untouched;
+        }
+        let networks = self.node_port_networks(family, None);
+        if networks.iter().any(|network| network.addr().is_loopback()) {
+            LoopbackNodePorts::TcpServed
+        } else {
+            LoopbackNodePorts::Rejected
+        }
+    }
+
     /// Everything but Services that a backend needs for one family; the networks of ServiceCIDRs are
     /// added by those who watch them.
     pub fn settings(&self, family: IpFamily, node: &NodeNetwork) -> Settings {
@@ -242,6 +259,7 @@ impl ProxyConfig {
             node_port_tail,
             localhost_node_ports,
             external_ips: self.external_ips,
+            loopback: self.loopback_node_ports(family),
             service_networks: Vec::new(),
         }
     }
@@ -275,7 +293,7 @@ pub fn address_with_port(address: &str, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::KubeProxyConfiguration;
+    use crate::config::{KubeProxyConfiguration, LOCALHOST_GATE};
 
     fn config(change: impl FnOnce(&mut KubeProxyConfiguration)) -> ProxyConfig {
         let mut configuration = KubeProxyConfiguration::default();
@@ -439,6 +457,32 @@ mod tests {
             let result = (settings.node_port_tail, settings.localhost_node_ports);
             assert_eq!(result, (tail, answers), "{given:?} {node_ip} {localhost}");
         }
+    }
+
+    #[test]
+    fn loopback_node_ports_are_served_where_loopback_is_named_and_the_gate_is_on() {
+        use LoopbackNodePorts::{Rejected, TcpServed, Untouched};
+        let of = |mode: &str, gate: bool, given: &[&str]| {
+            let config = config(|c| {
+                c.mode = mode.to_owned();
+                c.feature_gates.insert(LOCALHOST_GATE.to_owned(), gate);
+                let given = given.iter().map(|&text| text.to_owned());
+                c.node_port_addresses = Some(given.collect());
+            });
+            let node = node("10.0.0.7", &[], &["127.0.0.1", "10.0.0.7"]);
+            IpFamily::ALL.map(|family| config.settings(family, &node).loopback)
+        };
+        assert_eq!(of("nftables", false, &["localhost"]), [Untouched; 2]);
+        assert_eq!(of("iptables", true, &["localhost"]), [Untouched; 2]);
+        assert_eq!(of("nftables", true, &["localhost"]), [TcpServed; 2]);
+        assert_eq!(
+            of("nftables", true, &["127.0.0.1/32"]),
+            [TcpServed, Rejected]
+        );
+        for given in [&["all"][..], &["primary"], &[], &["126.0.0.0/7"]] {
+            assert_eq!(of("nftables", true, given), [Rejected; 2], "{given:?}");
+        }
+        assert_eq!(of("nftables", true, &["all", "localhost"]), [TcpServed; 2]);
     }
 
     #[test]

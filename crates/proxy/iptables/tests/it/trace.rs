@@ -91,6 +91,7 @@ fn settings(family: IpFamily, rng: &mut Rng) -> Settings {
         },
         localhost_node_ports: family == IpFamily::V4 && rng.bool(),
         external_ips: true,
+        loopback: weft_proxy::LoopbackNodePorts::Untouched,
         service_networks: Vec::new(),
     }
 }

@@ -10,8 +10,8 @@ use serde_json::Value;
 use weft_iptables::{Fingerprint, Iptables, Kernel, KernelError, Options, RawHash, RestoreScope};
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{
-    Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Quarantine, Scope,
-    Settings, SyncError, SyncReport, objects::Object,
+    Backend as _, Desired, LocalDetector, LoopbackNodePorts, Model, NodeFacts, NodePortTail,
+    Quarantine, Scope, Settings, SyncError, SyncReport, objects::Object,
 };
 use weft_ruleset::{ChainName, ComparisonOptions, Ruleset, Table, compare};
 use weft_testkit::cluster::{Edit, NODE};
@@ -224,6 +224,7 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: family == IpFamily::V4,
         external_ips: true,
+        loopback: LoopbackNodePorts::Untouched,
         service_networks: Vec::new(),
     }
 }

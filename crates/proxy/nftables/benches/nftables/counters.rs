@@ -71,7 +71,7 @@ fn flows(services: usize, count: usize) -> f64 {
 
 pub(crate) fn measure(services: usize, count: usize, report: &mut Report) {
     for words in [
-        "link add sink type dummy",
+        "link add sink type bridge",
         "link set sink up",
         "address add 192.0.2.254/24 dev sink",
         "route add default dev sink",

@@ -114,7 +114,7 @@ pub(crate) fn measure(services: usize, limit: f64, report: &mut Report) {
     cleanup(FAMILY).unwrap();
 }
 
-/// What the listener costs for each change of our own.
+/// The cost of the listener for each change of our own.
 pub(crate) fn measure_own_changes(rounds: usize, report: &mut Report) {
     let watch = Watch::new();
     let mut world = world(1_000, &watch);

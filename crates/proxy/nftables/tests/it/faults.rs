@@ -47,7 +47,7 @@ fn slice(name: &str, endpoints: std::ops::Range<u8>) -> Value {
            "ports": [{"name": "http", "protocol": "TCP", "port": 8080}]})
 }
 
-/// What happens to the cluster, step by step.
+/// Changes of the cluster, step by step.
 fn history() -> Vec<Vec<Value>> {
     let sticky = json!({"sessionAffinity": "ClientIP",
         "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 30}}});

@@ -18,11 +18,12 @@ use weft_testkit::lab::{self, Lab};
 
 use crate::world::written;
 
-// The same servers and clients as those of the iptables backend.
 mod counters;
+// The same servers and clients as those of the iptables backend.
 #[path = "../../../iptables/tests/it/packets/exchange.rs"]
 #[allow(dead_code, reason = "not all of it is needed here")]
 mod exchange;
+mod loopback;
 mod network;
 mod priority;
 mod sctp;

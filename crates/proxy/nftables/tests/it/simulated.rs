@@ -36,7 +36,7 @@ impl Contents {
         self.chains.iter().map(|chain| &*chain.name)
     }
 
-    /// What does not depend on the way there: fronts with their numbers of endpoints, and the rules
+    /// The part that does not depend on the way there: fronts with their numbers of endpoints, and the rules
     /// that are always there. Of endpoints only how many there are.
     pub(crate) fn fronts(&self) -> String {
         let mut words = String::new();

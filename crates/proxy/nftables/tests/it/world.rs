@@ -6,8 +6,8 @@ use serde_json::Value;
 use weft_model::{IpFamily, ObjectKey};
 use weft_nftables::{HostKernel, Kernel, Nftables, Watch};
 use weft_proxy::{
-    Backend as _, Desired, LocalDetector, Model, NodeFacts, NodePortTail, Quarantine, Scope,
-    Settings, SyncError, SyncReport, objects::Object,
+    Backend as _, Desired, LocalDetector, LoopbackNodePorts, Model, NodeFacts, NodePortTail,
+    Quarantine, Scope, Settings, SyncError, SyncReport, objects::Object,
 };
 use weft_testkit::cluster::{Edit, NODE};
 
@@ -26,6 +26,7 @@ pub(crate) fn settings(family: IpFamily) -> Settings {
         node_port_tail: NodePortTail::AnyLocal,
         localhost_node_ports: false,
         external_ips: true,
+        loopback: LoopbackNodePorts::Untouched,
         service_networks: Vec::new(),
     }
 }
