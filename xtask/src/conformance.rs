@@ -173,10 +173,12 @@ impl Stage {
         if self.quick {
             return Ok(());
         }
-        for first in (21..=SEEDS).step_by(30) {
-            let last = (first + 29).min(SEEDS);
+        for first in (21..=SEEDS).step_by(20) {
+            let last = (first + 19).min(SEEDS);
             eprintln!("seeds {first} to {last} of {SEEDS}");
-            self.clusters("beside_kube_proxy::random_clusters", first, last)?;
+            for by in ["random_clusters", "packets::random_clusters"] {
+                self.clusters(&format!("beside_kube_proxy::{by}"), first, last)?;
+            }
         }
         Ok(())
     }

@@ -9,11 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// A protocol of a Service's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
-    /// TCP.
+    /// Probed by a SYN.
     Tcp,
-    /// UDP.
+    /// Probed by a datagram.
     Udp,
-    /// SCTP.
+    /// Probed by an INIT, which kernels without SCTP sockets track and translate too.
     Sctp,
 }
 
