@@ -33,8 +33,9 @@ use front::{Front, UNKNOWN_PORT, fronts};
 use mark::Mark;
 use observation::observe;
 
-/// How often the edits of a cluster are compared, and how many there are in between.
+/// Number of comparisons of a cluster.
 const ROUNDS: usize = 4;
+/// Number of edits between two comparisons.
 const EDITS: usize = 9;
 
 #[test]

@@ -29,7 +29,7 @@ const RECEIVE_BUFFER: usize = 64 << 20;
 /// The fate of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
-    /// Where it arrived, and the source address that was seen there.
+    /// Address at which it arrived, and the source address that was seen there.
     pub arrived: Option<(SocketAddr, IpAddr)>,
     /// The first answer that its sender got, and the address that it claims to be from. Answers to
     /// the node itself are seen before their translation.

@@ -44,13 +44,13 @@ pub enum Stand {
 /// A request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Where it starts.
+    /// Place of the sender.
     pub from: Stand,
     /// The sender's address, of which a reply need not find its way back.
     pub source: IpAddr,
     /// TCP, UDP or SCTP.
     pub transport: Transport,
-    /// Where it is sent to.
+    /// Address and port that it is sent to.
     pub target: SocketAddr,
 }
 

@@ -17,9 +17,9 @@ const AFTER_HELP: &str = "\
 The way back to kube-proxy, which does not know the nftables table of weft: stop weft proxy, start
 kube-proxy, and run this with --hand-over. Services work all the while.";
 
-/// How often the kernel is asked for the rules of the next proxy.
+/// Interval at which the kernel is asked for the rules of the next proxy.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How often a wait is logged.
+/// Interval at which a wait is logged.
 const REMINDER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]

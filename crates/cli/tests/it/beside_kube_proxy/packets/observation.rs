@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// What is the same on two sites once it has sent often enough.
+    /// The part of its ways that is the same on two sites once it has sent often enough.
     fn detail(self, front: &Front) -> Detail {
         match self {
             // Affinity keeps one address at one endpoint, which is another one on each site, and
@@ -90,7 +90,7 @@ enum Detail {
 /// The way of a packet, without what differs by chance or by a documented choice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
-    /// What is left to chance is None.
+    /// None for what is left to chance.
     Arrived {
         at: Option<SocketAddr>,
         seen: Option<(Seen, Back)>,
