@@ -150,7 +150,8 @@ impl Cluster {
             beat(&self.client, node, number).await;
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let spent = self.controller.processor_time().saturating_sub(before);
+        let after = self.controller.processor_time();
+        let spent = after.saturating_sub(before);
         spent.as_secs_f64() * 1e6 / f64::from(beats())
     }
 }

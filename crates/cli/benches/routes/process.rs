@@ -133,8 +133,8 @@ impl Cluster {
                 .unwrap();
         }
         tokio::time::sleep(quiet).await;
-        let spent = Usage::of(self.running.0.id()).unwrap().own;
-        let spent = spent.saturating_sub(before);
+        let after = Usage::of(self.running.0.id()).unwrap().own;
+        let spent = after.saturating_sub(before);
         spent.as_secs_f64() * 1e6 / f64::from(u32::try_from(beats).unwrap())
     }
 }

@@ -25,7 +25,7 @@ mod testbed;
 mod trial;
 mod verdict;
 
-use arm::Arm;
+use arm::{Arm, Proxies};
 use cluster::Cluster;
 use testbed::Programs;
 use trial::{Effort, Setting, Trial};
@@ -53,16 +53,9 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn arms(&self) -> Vec<Arm> {
-        let iptables = [
-            Arm::KubeProxyLegacy,
-            Arm::WeftLegacy,
-            Arm::KubeProxyNft,
-            Arm::WeftNft,
-        ];
-        match (&self.arms[..], self.common.quick) {
-            ([], true) => iptables.to_vec(),
-            ([], false) => Arm::ALL.to_vec(),
-            (given, _) => given.to_vec(),
+        match &self.arms[..] {
+            [] => Arm::ALL.to_vec(),
+            given => given.to_vec(),
         }
     }
 
@@ -126,10 +119,11 @@ fn run_inside() -> anyhow::Result<()> {
 
 fn compare(arguments: &Arguments) -> anyhow::Result<()> {
     let arms = arguments.arms();
-    if arms.contains(&Arm::KubeProxyNftables) {
+    if arms.iter().any(|arm| !arm.calls_iptables()) {
         testbed::find("nft")
             .context("cannot run kube-proxy in nftables mode (package nftables)")?;
     }
+    let peer = |name: &str| arguments.common.peers.join(name).canonicalize();
     let names: Vec<&str> = arms.iter().map(|arm| arm.name()).collect();
     let mut outcome = Outcome::new("proxy", "Service proxies", &names);
     let runtime = tokio::runtime::Runtime::new()?;
@@ -138,8 +132,11 @@ fn compare(arguments: &Arguments) -> anyhow::Result<()> {
         runtime,
         cluster,
         programs: Programs::link()?,
-        weft: arguments.common.weft.canonicalize()?,
-        kube_proxy: arguments.common.peers.join("kube-proxy").canonicalize()?,
+        proxies: Proxies {
+            weft: arguments.common.weft.canonicalize()?,
+            kube_proxy: peer("kube-proxy")?,
+            newest_kube_proxy: peer("kube-proxy-newest")?,
+        },
         kubeconfig: arguments.kubeconfig.canonicalize()?,
         effort: arguments.effort(),
     };

@@ -2,7 +2,8 @@
 
 use std::{fs, io, time::Duration};
 
-/// The unit of processor time in `/proc`, independent of the frequency of the kernel's own clock.
+/// The unit of processor time in `/proc/PID/stat`, independent of the frequency of the kernel's own
+/// clock.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A process and its processor time, user and system together.
@@ -22,7 +23,10 @@ impl Usage {
     /// Reads the usage of one process.
     pub fn of(process: u32) -> io::Result<Self> {
         let file = format!("/proc/{process}/stat");
-        Self::parse(&read(&file)?).ok_or_else(|| unexpected(&file))
+        let usage = Self::parse(&read(&file)?).ok_or_else(|| unexpected(&file))?;
+        // The scheduler counts in nanoseconds, but forgets threads that have ended.
+        let own = usage.own.max(threads_time(process));
+        Ok(Self { own, ..usage })
     }
 
     /// Reads the usage of all processes that this one can see.
@@ -50,6 +54,18 @@ impl Usage {
             ended_children: TICK * (ticks(13)? + ticks(14)?),
         })
     }
+}
+
+/// Processor time of the threads that a process has now; zero where the kernel does not say.
+fn threads_time(process: u32) -> Duration {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return Duration::ZERO;
+    };
+    let times = threads.flatten().filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok()
+    });
+    times.map(Duration::from_nanos).sum()
 }
 
 /// Memory of a process that is not backed by files (`RssAnon`), in megabytes.
@@ -109,6 +125,9 @@ mod tests {
         let found = found.iter().find(|usage| usage.process == own).unwrap();
         assert_eq!(found.parent, std::os::unix::process::parent_id());
         assert!(anonymous_megabytes(own).unwrap() > 0.0);
+        // Finer than the kernel's clock ticks.
+        let nanoseconds = threads_time(own).as_nanos();
+        assert!(!nanoseconds.is_multiple_of(TICK.as_nanos()));
         assert!(Usage::of(u32::MAX).is_err());
     }
 }

@@ -1,6 +1,9 @@
 //! The compared proxies.
 
-use std::{ffi::OsString, path::Path};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::ValueEnum;
 
@@ -12,6 +15,17 @@ pub(crate) enum Arm {
     KubeProxyNft,
     WeftNft,
     KubeProxyNftables,
+    NewestKubeProxyNftables,
+    WeftNftables,
+}
+
+/// Paths of the compared programs.
+#[derive(Debug)]
+pub(crate) struct Proxies {
+    pub(crate) weft: PathBuf,
+    pub(crate) kube_proxy: PathBuf,
+    /// A later release than the one that everything else is compared with.
+    pub(crate) newest_kube_proxy: PathBuf,
 }
 
 /// Variant of the iptables programs.
@@ -32,12 +46,14 @@ impl Variant {
 
 impl Arm {
     /// In the sequence of the first pass: those that are compared with each other are adjacent.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::KubeProxyLegacy,
         Self::WeftLegacy,
         Self::KubeProxyNft,
         Self::WeftNft,
         Self::KubeProxyNftables,
+        Self::NewestKubeProxyNftables,
+        Self::WeftNftables,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -47,6 +63,8 @@ impl Arm {
             Self::KubeProxyNft => "kube-proxy iptables-nft",
             Self::WeftNft => "weft nft",
             Self::KubeProxyNftables => "kube-proxy nftables",
+            Self::NewestKubeProxyNftables => "newest kube-proxy nftables",
+            Self::WeftNftables => "weft nftables",
         }
     }
 
@@ -58,28 +76,49 @@ impl Arm {
             Self::KubeProxyNft => "kube-nft",
             Self::WeftNft => "weft-nft",
             Self::KubeProxyNftables => "kube-nftables",
+            Self::NewestKubeProxyNftables => "new-nftables",
+            Self::WeftNftables => "weft-nftables",
         }
     }
 
     pub(crate) fn variant(self) -> Variant {
         match self {
             Self::KubeProxyLegacy | Self::WeftLegacy => Variant::Legacy,
-            Self::KubeProxyNft | Self::WeftNft | Self::KubeProxyNftables => Variant::Nft,
+            Self::KubeProxyNft
+            | Self::WeftNft
+            | Self::KubeProxyNftables
+            | Self::NewestKubeProxyNftables
+            | Self::WeftNftables => Variant::Nft,
         }
     }
 
     /// True if it writes rules through the programs of iptables.
     pub(crate) fn calls_iptables(self) -> bool {
-        self != Self::KubeProxyNftables
+        !self.mode().ends_with("nftables")
+    }
+
+    fn mode(self) -> &'static str {
+        match self {
+            Self::KubeProxyLegacy | Self::WeftLegacy | Self::KubeProxyNft | Self::WeftNft => {
+                "--proxy-mode=iptables"
+            }
+            Self::KubeProxyNftables | Self::NewestKubeProxyNftables | Self::WeftNftables => {
+                "--proxy-mode=nftables"
+            }
+        }
     }
 
     /// The program and the flags that only this arm has.
-    pub(crate) fn command_line(self, weft: &Path, kube_proxy: &Path) -> Vec<OsString> {
+    pub(crate) fn command_line(self, proxies: &Proxies) -> Vec<OsString> {
+        let mode = self.mode();
         let (program, flags): (&Path, &[&str]) = match self {
-            Self::KubeProxyLegacy | Self::KubeProxyNft => (kube_proxy, &["--proxy-mode=iptables"]),
-            Self::KubeProxyNftables => (kube_proxy, &["--proxy-mode=nftables"]),
-            Self::WeftLegacy => (weft, &["proxy", "--iptables-variant=legacy"]),
-            Self::WeftNft => (weft, &["proxy", "--iptables-variant=nft"]),
+            Self::KubeProxyLegacy | Self::KubeProxyNft | Self::KubeProxyNftables => {
+                (&proxies.kube_proxy, &[mode])
+            }
+            Self::NewestKubeProxyNftables => (&proxies.newest_kube_proxy, &[mode]),
+            Self::WeftLegacy => (&proxies.weft, &["proxy", mode, "--iptables-variant=legacy"]),
+            Self::WeftNft => (&proxies.weft, &["proxy", mode, "--iptables-variant=nft"]),
+            Self::WeftNftables => (&proxies.weft, &["proxy", mode]),
         };
         let program = [program.as_os_str().to_owned()];
         program

@@ -23,6 +23,11 @@ pub(crate) const LOWER_BOUND_CPU: &str =
 pub(crate) const MEMORY: &str = "RssAnon";
 pub(crate) const GAP: &str = "longest gap in new connections, 1 kHz, during a full sync";
 
+/// The name of a percentile of the time that connecting takes.
+pub(crate) fn connection_time(percent: usize) -> String {
+    format!("new connection through a random Service, p{percent}")
+}
+
 /// Kind of a measured change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -109,7 +114,7 @@ impl Figures {
             }
             let latencies = of_kind().map(|change| milliseconds(change.latency));
             add(kind.name(), "ms", median(latencies.collect()));
-            // The kernel counts in steps of 10 ms: only the sum is exact.
+            // Processes that have ended are counted in steps of 10 ms: only the sum is exact.
             let sum: Duration = of_kind().map(|change| change.processor_time).sum();
             add(&kind.processor_time(), "ms", milliseconds(sum / count));
         }
@@ -127,8 +132,7 @@ impl Figures {
         let times: Vec<f64> = self.connections.iter().copied().map(milliseconds).collect();
         if !times.is_empty() {
             for percent in [50, 99] {
-                let name = format!("new connection through a random Service, p{percent}");
-                add(&name, "ms", percentile(&times, percent));
+                add(&connection_time(percent), "ms", percentile(&times, percent));
             }
         }
         if let Some(gap) = self.gap {

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use weft_testkit::lab::Namespace;
 
 use crate::proxy::{
-    arm::Arm,
+    arm::{Arm, Proxies},
     cluster::Cluster,
     figures::{Change, Figures, FirstSync, Kind},
     lower_bound,
@@ -45,8 +45,7 @@ pub(crate) struct Setting {
     pub(crate) runtime: Runtime,
     pub(crate) cluster: Cluster,
     pub(crate) programs: Programs,
-    pub(crate) weft: PathBuf,
-    pub(crate) kube_proxy: PathBuf,
+    pub(crate) proxies: Proxies,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) effort: Effort,
 }
@@ -282,7 +281,7 @@ impl Trial {
         let mut command = self.namespace.command("env");
         command
             .arg(path)
-            .args(arm.command_line(&setting.weft, &setting.kube_proxy))
+            .args(arm.command_line(&setting.proxies))
             .arg(flag("kubeconfig", &setting.kubeconfig))
             .arg(format!("--hostname-override={NODE}"))
             .arg(format!("--cluster-cidr={CLUSTER_CIDR}"))

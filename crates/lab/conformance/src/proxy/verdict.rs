@@ -4,7 +4,7 @@ use crate::{
     outcome::{Outcome, Target},
     proxy::{
         arm::Arm,
-        figures::{FIRST_SYNC, Kind, LOWER_BOUND, LOWER_BOUND_CPU, MEMORY},
+        figures::{FIRST_SYNC, Kind, LOWER_BOUND, LOWER_BOUND_CPU, MEMORY, connection_time},
         testbed,
         trial::{Setting, Trial},
     },
@@ -42,10 +42,20 @@ pub(crate) fn describe(outcome: &mut Outcome, setting: &Setting) -> anyhow::Resu
     );
     let server = setting.runtime.block_on(setting.cluster.version())?;
     outcome.versions = vec![
-        version::of_weft(&setting.weft)?,
+        version::of_weft(&setting.proxies.weft)?,
         format!(
             "kube-proxy {}",
-            trim(&version::first_line(&setting.kube_proxy, "--version")?)
+            trim(&version::first_line(
+                &setting.proxies.kube_proxy,
+                "--version"
+            )?)
+        ),
+        format!(
+            "newest kube-proxy {}",
+            trim(&version::first_line(
+                &setting.proxies.newest_kube_proxy,
+                "--version"
+            )?)
         ),
         format!("kube-apiserver {server}"),
     ];
@@ -143,6 +153,29 @@ pub(crate) fn judge(outcome: &mut Outcome, arms: &[Arm]) {
             outcome.claim(&kind.processor_time(), at, names, Some(Target::AtMost(1.0)));
         }
     }
+    let nftables = [
+        (Arm::KubeProxyNftables, Some(300.0), Some(1000.0)),
+        // Expected to be 20 times, and reported.
+        (Arm::NewestKubeProxyNftables, None, None),
+    ];
+    for (kube_proxy, sooner, cheaper) in nftables {
+        let pair = [kube_proxy, Arm::WeftNftables];
+        if !both(pair) {
+            continue;
+        }
+        let names = pair.map(Arm::name);
+        let target = |ratio: Option<f64>| ratio.map(Target::AtLeast);
+        outcome.claim(Kind::Changed.name(), at, names, target(sooner));
+        let processor_time = Kind::Changed.processor_time();
+        outcome.claim(&processor_time, at, names, target(cheaper));
+        outcome.claim(FIRST_SYNC, at, names, None);
+        for percent in [50, 99] {
+            let limit = if percent == 50 { 1.05 } else { 1.2 };
+            let name = connection_time(percent);
+            let names = [names[1], names[0]];
+            outcome.claim(&name, at, names, Some(Target::AtMost(limit)));
+        }
+    }
     for [kube_proxy, weft] in [[Arm::KubeProxyLegacy, Arm::WeftLegacy], nft] {
         if both([kube_proxy, weft]) {
             let names = [weft.name(), kube_proxy.name()];
@@ -162,8 +195,11 @@ mod tests {
         let mut outcome = Outcome::new("proxy", "", &names);
         for arm in Arm::ALL {
             let value = match arm {
-                Arm::WeftLegacy | Arm::WeftNft => 1.0,
-                Arm::KubeProxyLegacy | Arm::KubeProxyNft | Arm::KubeProxyNftables => 15.0,
+                Arm::WeftLegacy | Arm::WeftNft | Arm::WeftNftables => 1.0,
+                Arm::KubeProxyLegacy
+                | Arm::KubeProxyNft
+                | Arm::KubeProxyNftables
+                | Arm::NewestKubeProxyNftables => 15.0,
             };
             for kind in Kind::ALL {
                 outcome.add(kind.name(), Some(size), "ms", arm.name(), value);
@@ -171,6 +207,10 @@ mod tests {
             }
             outcome.add(FIRST_SYNC, Some(size), "s", arm.name(), value);
             outcome.add(MEMORY, Some(size), "MB", arm.name(), value);
+            for percent in [50, 99] {
+                let name = connection_time(percent);
+                outcome.add(&name, Some(size), "ms", arm.name(), 1.0);
+            }
         }
         outcome
     }
@@ -188,9 +228,11 @@ mod tests {
         let expected = [
             "one changed slice at 10,000: kube-proxy iptables-nft / weft nft",
             "one changed slice, processor time at 10,000: kube-proxy iptables-nft / weft nft",
+            "one changed slice at 10,000: kube-proxy nftables / weft nftables",
+            "one changed slice, processor time at 10,000: kube-proxy nftables / weft nftables",
         ];
         assert_eq!(missed, expected, "15 times is not 20 times");
-        assert_eq!(outcome.claims.len(), 11);
+        assert_eq!(outcome.claims.len(), 21);
     }
 
     #[test]
