@@ -253,7 +253,9 @@ impl Demo<'_> {
             for metric in [
                 "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
                 "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+                "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
                 "weft_proxy_repaired_chains_total",
+                "weft_proxy_repaired_elements_total",
             ] {
                 let value = kernel::metric(&text, metric);
                 if value > 0.0 {
