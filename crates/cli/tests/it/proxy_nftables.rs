@@ -137,8 +137,8 @@ fn killed_in_the_middle_of_a_load_it_completes_it_after_a_restart() {
 }
 
 #[test]
-fn it_answers_health_checks_and_follows_the_service_cidrs() {
-    lab::with_programs(&PROGRAMS, |lab| {
+fn it_answers_health_checks_follows_the_service_cidrs_and_survives_flushes() {
+    lab::with_programs(&["iptables-nft", "iptables-legacy", "nft"], |lab| {
         let arena = Arena::new("nft");
         let node = lab.namespace("node");
         arena.serve(&node);

@@ -13,12 +13,13 @@ use weft_runtime::{Cluster, Component, ComponentScope, EventRecorder, Phase};
 
 use crate::{
     config_file::{self, ConfigFile, ConfigFileChanged},
-    family::{EventSink, FamilyLoop, FamilyParts, Flows},
+    family::{EventSink, FamilyLoop, FamilyParts},
     health::HealthMonitor,
     inbox::Inbox,
     listen::Running,
     metrics::ProxyMetrics,
     watcher::{HostAddresses, Watcher, WatcherParts, node_ip},
+    work::Flows,
 };
 
 /// The kernel interfaces of one family.

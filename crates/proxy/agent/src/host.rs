@@ -20,7 +20,7 @@ use weft_model::{IpFamily, Protocol};
 use weft_proxy::{Backend, conntrack::FlowEnds};
 use weft_ruleset::NfacctName;
 
-use crate::{family::Flows, metrics::PacketCounters, watcher::HostAddresses};
+use crate::{metrics::PacketCounters, watcher::HostAddresses, work::Flows};
 
 /// kube-proxy's environment variable: anything but an empty text accepts kernels of any version.
 pub(crate) const SKIP_KERNEL_CHECK: &str = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";

@@ -28,7 +28,8 @@ pub mod service_health;
 pub mod syncs;
 mod views;
 mod watcher;
+mod work;
 
 pub use agent::{FamilyKernel, PrepareRun, Proxy, ProxyParts, RunSetup};
-pub use family::Flows;
 pub use watcher::HostAddresses;
+pub use work::Flows;

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use weft_host::nftables::{Change, Element, Nftables as Connection, TableChange, Value as Key};
 use weft_model::IpFamily;
 use weft_nftables::{
-    HostKernel, Kernel, KernelError, Structure, TABLE, Watch, cleanup, differences, render,
+    Counters, HostKernel, Kernel, KernelError, Nftables, Structure, TABLE, TableOptions, Watch,
+    cleanup, differences, render,
 };
-use weft_proxy::{AuditReport, Backend as _, ReadBudget, service_networks};
+use weft_proxy::{AuditReport, Backend as _, LoopbackNodePorts, ReadBudget, service_networks};
 use weft_testkit::{
     cluster::RandomCluster,
     lab::{self, Lab},
@@ -282,14 +283,35 @@ impl Kernel for CountingReads {
 #[test]
 fn nft_prints_the_table_and_loads_what_it_printed() {
     lab::with_programs(&["nft"], |lab| {
-        for family in IpFamily::ALL {
+        let cases = IpFamily::ALL.map(|family| [Counters::Off, Counters::On].map(|c| (family, c)));
+        for (family, counters) in cases.into_iter().flatten() {
             let mut world = World::real(family);
+            let options = TableOptions {
+                counters,
+                ..TableOptions::default()
+            };
+            world.backend = Nftables::with_options(HostKernel::new(family, Watch::new()), options);
+            world.settings.loopback = LoopbackNodePorts::Rejected;
+            world.settings.service_networks =
+                service_networks(["10.96.0.0/16", "fd00:96::/112"], family);
             for object in everything(family) {
                 world.put(&object);
             }
             world.sync();
             let printed = lab.program("nft", &["-s", "list", "ruleset"]);
-            for words in ["shop/plain:http", "pick-3", "goto node-port-service"] {
+            let network = world.settings.service_networks[0].to_string();
+            let counter = if counters == Counters::On {
+                "\t\tcounter\n"
+            } else {
+                ""
+            };
+            for words in [
+                "shop/plain:http",
+                "pick-3",
+                "goto node-port-service",
+                &network,
+                counter,
+            ] {
                 assert!(printed.contains(words), "{words} is not in:\n{printed}");
             }
             let before = contents(family);
@@ -492,7 +514,7 @@ fn a_load_that_is_killed_anywhere_is_completed_by_the_next_start() {
         let mut commits = 0;
         loop {
             cleanup(family).unwrap();
-            world.backend = weft_nftables::Nftables::new(kernel(commits));
+            world.backend = Nftables::new(kernel(commits));
             let (desired, settings) = (world.desired.clone(), world.settings.clone());
             let scope = weft_proxy::Scope::Full;
             let outcome = world.backend.sync(&desired, &settings, scope);
