@@ -13,10 +13,10 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     set -eu; \
     host="$(rustc -vV | sed -n 's/^host: //p')"; \
-    cargo build --locked --release --package weft --bin weft; \
+    cargo build --locked --profile dist --package weft --bin weft; \
     RUSTFLAGS="-C target-feature=+crt-static" \
-        cargo build --locked --release --target "$host" --package weft-cni --bin weft-cni; \
-    install -D -t /out target/release/weft "target/$host/release/weft-cni"
+        cargo build --locked --profile dist --target "$host" --package weft-cni --bin weft-cni; \
+    install -D -t /out target/dist/weft "target/$host/dist/weft-cni"
 
 # Everything of a node. Debian's iptables package has both variants; kmod loads modules for the
 # service proxy; the CNI project's plugins are copied to nodes that have none. Connection tracking is
