@@ -204,6 +204,7 @@ impl Arena {
     pub(crate) fn api(&self, name: &ObjectName) -> Api<DynamicObject> {
         let (group, version) = match name.kind {
             "EndpointSlice" => ("discovery.k8s.io", "v1"),
+            "Event" => ("events.k8s.io", "v1"),
             "ServiceCIDR" => ("networking.k8s.io", "v1"),
             "ClusterRole" | "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             _ => ("", "v1"),

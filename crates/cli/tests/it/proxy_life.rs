@@ -396,7 +396,7 @@ fn the_rights_in_the_manifest_are_enough() {
         let kubeconfig = arena.programs.path().join("kubeconfig");
         std::fs::write(&kubeconfig, KUBECONFIG).unwrap();
         let flag = format!("--kubeconfig={}", kubeconfig.display());
-        let _proxy = arena.start_weft_with(&node, &[&flag]);
+        let proxy = arena.start_weft_with(&node, &[&flag, "--proxy-mode="]);
         arena.assert_serves(&node, "with the rights of the manifest");
         let stats = arena.server.stats();
         let refused = || {
@@ -410,6 +410,29 @@ fn the_rights_in_the_manifest_are_enough() {
                 .requests(&events)
                 .iter()
                 .any(|record| record.status == 201)
+        });
+        let events = || {
+            let name = ObjectName {
+                kind: "Event",
+                namespace: String::new(),
+                name: String::new(),
+            };
+            let events = arena.api(&name);
+            let list = arena.runtime.block_on(events.list(&Default::default()));
+            list.unwrap()
+                .items
+                .into_iter()
+                .map(|event| event.data["reason"].clone())
+        };
+        wait_until("it says that no mode was chosen", || {
+            events().any(|reason| reason == "KubeProxyDefaultMode")
+        });
+        drop(proxy);
+        let _proxy = arena.start_weft_with(&node, &[&flag, "--proxy-mode=nftables"]);
+        let mut nftables = node.run(|| Nftables::open().unwrap());
+        wait_until("the nftables mode knows the ServiceCIDRs", || {
+            let networks = nftables.elements(IpFamily::V4, "weft", "service-networks");
+            networks.is_ok_and(|networks| !networks.is_empty())
         });
         assert_eq!(refused(), 0, "{}", arena.log("weft"));
     });

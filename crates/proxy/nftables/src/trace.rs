@@ -11,7 +11,7 @@ use std::{
 
 use weft_host::nftables::Value;
 use weft_model::Protocol;
-use weft_proxy::{Desired, LocalDetector, NodePortTail, Settings};
+use weft_proxy::{Desired, LocalDetector, LoopbackNodePorts, NodePortTail, Settings};
 
 use crate::{
     collection::{Collection, FrontMap},
@@ -188,6 +188,13 @@ impl<'a> Walk<'a> {
         if self.is_node_port_address() && self.number(&by_port, FrontMap::Services).is_some() {
             return self.front(&by_port);
         }
+        if destination.ip().is_loopback()
+            && self.is_rejected_on_loopback()
+            && self.number(&by_port, FrontMap::Services).is_some()
+        {
+            self.say("a NodePort on a loopback address, which no listener has");
+            return Fate::Refused;
+        }
         let key = address(destination.ip());
         if self.content(Collection::ClusterIps, &key).is_some() {
             self.say(format!(
@@ -213,6 +220,14 @@ impl<'a> Walk<'a> {
             let last = content.end();
             *first <= key && last.is_some_and(|last| key <= last)
         })
+    }
+
+    fn is_rejected_on_loopback(&self) -> bool {
+        match self.settings.loopback {
+            LoopbackNodePorts::Untouched => false,
+            LoopbackNodePorts::Rejected => true,
+            LoopbackNodePorts::TcpServed => self.packet.protocol != Protocol::Tcp,
+        }
     }
 
     fn is_node_port_address(&self) -> bool {

@@ -13,7 +13,7 @@ use serde_json::json;
 use weft_host::nftables::Nftables as Connection;
 use weft_model::{IpFamily, Protocol};
 use weft_nftables::{Fate, HostKernel, TABLE, Watch, trace, trace_live};
-use weft_proxy::{LocalDetector, NodePortTail};
+use weft_proxy::{LocalDetector, NodePortTail, service_networks};
 use weft_testkit::lab::{self, Lab};
 
 use crate::world::written;
@@ -677,7 +677,12 @@ fn trace_says_what_packets_do() {
                 (6, node_port(&json!({})), &[]),
                 (7, balanced, &EVERYWHERE),
             ];
-            let mut fronts = vec![to(at(family, "balancer"), 80)];
+            let networks = ["10.96.0.0/16", "fd00:10:96::/112"];
+            network.world.settings.service_networks = service_networks(networks, family);
+            let mut fronts = vec![
+                to(at(family, "balancer"), 80),
+                to(cluster_ip(family, 99), 80),
+            ];
             for (number, more, places) in &kinds {
                 let name = format!("service-{number}");
                 network.program(&[

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::json;
 use weft_model::{IpFamily, Protocol};
-use weft_nftables::loopback_rejections;
+use weft_nftables::{Fate, loopback_rejections, trace};
 use weft_proxy::LoopbackNodePorts;
 use weft_testkit::lab;
 
@@ -50,6 +50,10 @@ fn node_ports_on_loopback_are_rejected_and_counted_unless_a_listener_has_them() 
                 network.world.settings.loopback = loopback;
                 network.sync();
                 for (protocol, answers) in [(Protocol::Tcp, tcp), (Protocol::Udp, udp)] {
+                    let packet = network.packet(Node, node_port, protocol);
+                    let world = &network.world;
+                    let traced = trace(&world.desired, &world.settings, &packet).fate;
+                    assert_eq!(traced == Fate::Untouched, answers, "{traced:?}");
                     let reply = ask(&network, node_port, protocol);
                     if answers {
                         assert_eq!(answered(reply).0, "listener", "{loopback:?} {protocol}");
