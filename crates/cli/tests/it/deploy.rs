@@ -145,7 +145,7 @@ fn nothing_that_stays_is_privileged_and_only_proxy_and_routes_have_capabilities(
     });
     for container in privileged {
         assert_eq!(container.name, "proxy-init");
-        let command = serde_json::json!(["weft", "proxy", "--init-only"]);
+        let command = serde_json::json!(["weft", "proxy", "--proxy-mode=nftables", "--init-only"]);
         assert_eq!(container.value["command"], command, "it ends");
     }
     for container in &all {
