@@ -1,7 +1,7 @@
 //! Keeps track of what was written, and writes what differs.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -15,8 +15,9 @@ use weft_proxy::{
 
 use crate::{
     collection::Collection,
-    entry::{Entry, check},
+    entry::{Entry, check, fronts, port_name},
     fixed::{fixed_entries, without_elements},
+    front::Front,
     kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
     options::TableOptions,
@@ -381,6 +382,7 @@ fn write_all(
     let fixed = fixed_entries(&settings).into_iter().map(Step::Add);
     let fixed = fixed.filter_map(|step| observed.compare(step)).collect();
     writer.add(None, fixed)?;
+    keep_fronts(&mut writer.state, observed, &services);
     let urgent = services.iter().take_while(|s| is_urgent(s)).count();
     for (index, service) in services.into_iter().enumerate() {
         let applied = writer
@@ -405,6 +407,36 @@ fn write_all(
     writer.add(None, leftovers)?;
     writer.commit()?;
     writer.remove_unused(Unused::All)
+}
+
+/// Has a front that several Services name stay with the one that the kernel has it for.
+fn keep_fronts(state: &mut State, observed: &Observed, services: &[Arc<Service>]) {
+    if observed.elements.is_empty() {
+        return;
+    }
+    let mut first: HashMap<Front, &Arc<Service>> = HashMap::with_capacity(services.len());
+    let mut contested: BTreeMap<Front, Vec<&Arc<Service>>> = BTreeMap::new();
+    for service in services {
+        for (_, front) in fronts(service, &state.settings) {
+            let owner = *first.entry(front).or_insert(service);
+            if owner.key != service.key {
+                let contenders = contested.entry(front).or_insert_with(|| vec![owner]);
+                contenders.push(service);
+            }
+        }
+    }
+    for (front, contenders) in contested {
+        let Some(name) = observed.service_name(&front) else {
+            continue;
+        };
+        let has_it = |service: &&&Arc<Service>| {
+            let mut ports = service.ports.iter();
+            ports.any(|port| port_name(service, port) == *name)
+        };
+        if let Some(keeper) = contenders.iter().find(has_it) {
+            state.claim(front, keeper.key.clone());
+        }
+    }
 }
 
 /// Writes all Services as they were written last, the most important first.
@@ -478,7 +510,7 @@ fn write_changed(
     writer.remove_unused(Unused::BeyondSpare)
 }
 
-fn report_refused_fronts(key: &ObjectKey, fronts: &[(crate::front::Front, ObjectKey)]) {
+fn report_refused_fronts(key: &ObjectKey, fronts: &[(Front, ObjectKey)]) {
     for (front, owner) in fronts {
         tracing::warn!(service = %key, %front, %owner, "front belongs to another Service");
     }
