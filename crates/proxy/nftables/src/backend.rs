@@ -1,7 +1,8 @@
 //! Keeps track of what was written, and writes what differs.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -10,7 +11,7 @@ use weft_host::nftables::{Ownership, Value};
 use weft_model::ObjectKey;
 use weft_proxy::{
     AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, Owner, ReadBudget, Repair,
-    RepairedPart, Scope, Service, Settings, SyncError, SyncReport,
+    RepairedPart, Scope, Service, ServicePort, Settings, SyncError, SyncReport,
 };
 
 use crate::{
@@ -410,11 +411,30 @@ fn write_all(
 }
 
 /// Has a front that several Services name stay with the one that the kernel has it for.
+///
+/// The API server gives a ClusterIP or NodePort to one Service only: without external addresses there
+/// is nothing to look for.
 fn keep_fronts(state: &mut State, observed: &Observed, services: &[Arc<Service>]) {
-    if observed.elements.is_empty() {
+    let ports = || services.iter().flat_map(|service| &service.ports);
+    let named: HashSet<IpAddr> = ports()
+        .flat_map(|port| {
+            let external = port.frontend.external_ips.iter();
+            external.chain(&port.frontend.load_balancer_ips).copied()
+        })
+        .collect();
+    if observed.elements.is_empty() || named.is_empty() {
         return;
     }
-    let mut first: HashMap<Front, &Arc<Service>> = HashMap::with_capacity(services.len());
+    let is_candidate = |port: &ServicePort| {
+        let frontend = &port.frontend;
+        !frontend.external_ips.is_empty()
+            || !frontend.load_balancer_ips.is_empty()
+            || named.contains(&frontend.cluster_ip)
+    };
+    let services = services
+        .iter()
+        .filter(|service| service.ports.iter().any(is_candidate));
+    let mut first: HashMap<Front, &Arc<Service>> = HashMap::new();
     let mut contested: BTreeMap<Front, Vec<&Arc<Service>>> = BTreeMap::new();
     for service in services {
         for (_, front) in fronts(service, &state.settings) {
