@@ -418,7 +418,9 @@ fn the_rights_in_the_manifest_are_enough() {
                 name: String::new(),
             };
             let events = arena.api(&name);
-            let list = arena.runtime.block_on(events.list(&Default::default()));
+            let list = arena
+                .runtime
+                .block_on(events.list(&kube::api::ListParams::default()));
             list.unwrap()
                 .items
                 .into_iter()

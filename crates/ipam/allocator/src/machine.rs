@@ -11,7 +11,7 @@ use weft_ipam::{
     allocator::{Plan, WallTime, Write},
     objects::PoolFlaw,
 };
-use weft_model::Moment;
+use weft_model::{Moment, error_text};
 use weft_runtime::{Effects, Failure, Machine, MachineScope};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     announce::Reported,
     objects::{ObjectChange, Objects},
     retries::{Ending, Retries},
-    writer::{Facts, WriteError, Writer, chain},
+    writer::{Facts, WriteError, Writer},
 };
 
 /// Number of concurrent writes.
@@ -139,7 +139,7 @@ impl<P: Planner> Machine for AddressMachine<P> {
         let planned = match self.planner.plan(&self.objects, now, wall) {
             Ok(planned) => planned,
             Err(error) => {
-                tracing::warn!(error = chain(&*error), "cannot plan");
+                tracing::warn!(error = error_text(&*error), "cannot plan");
                 self.next_plan = self.retries.plan_failed(now);
                 return;
             }
@@ -202,11 +202,11 @@ impl Tools {
                     Ending::Written
                 }
                 Some(Err(error @ WriteError::Refused(_))) => {
-                    tracing::warn!(error = chain(&error), %write, "API server refused a write");
+                    tracing::warn!(error = error_text(&error), %write, "API server refused a write");
                     Ending::Refused
                 }
                 Some(Err(error)) => {
-                    tracing::debug!(error = chain(&error), %write, "write failed, planning again");
+                    tracing::debug!(error = error_text(&error), %write, "write failed, planning again");
                     Ending::Failed
                 }
                 None => Ending::Failed,
@@ -231,7 +231,7 @@ impl Tools {
                     }
                 }
                 Some(Err(error)) => {
-                    tracing::debug!(error = chain(&error), %name, "cannot write the pool status");
+                    tracing::debug!(error = error_text(&error), %name, "cannot write the pool status");
                 }
                 None => return,
             }

@@ -173,7 +173,7 @@ impl Runtime {
 /// The message of a failed plugin: that of its JSON error, or its whole output.
 fn complaint(error: &ProgramError) -> String {
     let ProgramError::Failed { said, .. } = error else {
-        return crate::report::chain(error);
+        return weft_model::error_text(error);
     };
     let begin = said.find('{').unwrap_or_default();
     let value: Option<Value> = serde_json::from_str(&said[begin..]).ok();

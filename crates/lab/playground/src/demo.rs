@@ -540,7 +540,7 @@ pub(crate) async fn step(
     let lost = traffic.as_ref().map_or(0, |tally| tally.failed);
     let (detail, cost) = match &result {
         Ok(told) => (told.detail.clone(), told.cost.clone()),
-        Err(error) => (crate::report::chain(error), None),
+        Err(error) => (weft_model::error_text(error), None),
     };
     reporter.step(Step {
         step: name.to_owned(),

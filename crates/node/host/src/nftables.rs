@@ -16,6 +16,7 @@ mod listener;
 mod object;
 mod value;
 
+pub use attribute::fitting_comment;
 pub use batch::{Batch, Change, Place, TableChange};
 pub use connection::Nftables;
 pub use error::{CommitError, Reason, Refused};

@@ -1,11 +1,13 @@
 //! Values that every crate uses: object keys, shared strings, selectors, IP families and
-//! protocols, points in time, delays of a back-off, seeded random numbers, and decoding helpers.
+//! protocols, points in time, delays of a back-off, seeded random numbers, decoding helpers, and
+//! errors as text.
 //!
 //! Pure data: no I/O, no clock, no Kubernetes client.
 
 mod address;
 mod decode;
 mod delay;
+mod error_text;
 mod key;
 mod labels;
 mod moment;
@@ -17,6 +19,7 @@ mod shared;
 pub use address::parse_sloppy;
 pub use decode::null_is_default;
 pub use delay::ExponentialDelay;
+pub use error_text::error_text;
 pub use key::ObjectKey;
 pub use labels::ZONE_LABEL;
 pub use moment::Moment;

@@ -15,7 +15,7 @@ use weft_host::{
     iptables::{Iptables as Programs, RestoreError, Variant},
     netfilter::{Netfilter, legacy_fingerprint},
 };
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_ruleset::{ChainName, Table};
 
 use crate::kernel::{Fingerprint, Kernel, KernelError, RawHash};
@@ -117,7 +117,7 @@ impl HostKernel {
     fn write(&mut self, input: &str) -> Result<(), KernelError> {
         let restored = self.programs.restore(input.as_bytes());
         let refused = |error: RestoreError| {
-            let message = message_chain(&error);
+            let message = error_text(&error);
             if error.is_refusal() {
                 let lines = error.lines();
                 KernelError::Refused { lines, message }
@@ -202,15 +202,8 @@ impl Kernel for HostKernel {
     }
 }
 
-/// An error with all its causes: the last one is the program's message.
-fn message_chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let messages: Vec<String> = causes.map(ToString::to_string).collect();
-    messages.join(": ")
-}
-
 fn failed(error: impl std::error::Error) -> KernelError {
-    KernelError::Failed(message_chain(&error))
+    KernelError::Failed(error_text(&error))
 }
 
 /// The requested chains that exist.

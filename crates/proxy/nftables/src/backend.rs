@@ -1,7 +1,8 @@
 //! Keeps track of what was written, and writes what differs.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    net::IpAddr,
     sync::Arc,
     time::Duration,
 };
@@ -10,13 +11,14 @@ use weft_host::nftables::{Ownership, Value};
 use weft_model::ObjectKey;
 use weft_proxy::{
     AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, Owner, ReadBudget, Repair,
-    RepairedPart, Scope, Service, Settings, SyncError, SyncReport,
+    RepairedPart, Scope, Service, ServicePort, Settings, SyncError, SyncReport,
 };
 
 use crate::{
     collection::Collection,
-    entry::{Entry, check},
+    entry::{Entry, check, fronts, port_name},
     fixed::{fixed_entries, node_port_addresses, service_networks, without_elements},
+    front::Front,
     kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
     options::TableOptions,
@@ -381,6 +383,7 @@ fn write_all(
     let addresses = node_port_addresses(&settings).map(Step::Add);
     let addresses = addresses.filter_map(|step| observed.compare(step));
     writer.add(None, addresses.collect())?;
+    keep_fronts(&mut writer.state, observed, &services);
     let urgent = services.iter().take_while(|s| is_urgent(s)).count();
     for (index, service) in services.into_iter().enumerate() {
         let applied = writer
@@ -408,6 +411,55 @@ fn write_all(
     writer.add(None, leftovers)?;
     writer.commit()?;
     writer.remove_unused(Unused::All)
+}
+
+/// Has a front that several Services name stay with the one that the kernel has it for.
+///
+/// The API server gives a ClusterIP or NodePort to one Service only: without external addresses there
+/// is nothing to look for.
+fn keep_fronts(state: &mut State, observed: &Observed, services: &[Arc<Service>]) {
+    let ports = || services.iter().flat_map(|service| &service.ports);
+    let named: HashSet<IpAddr> = ports()
+        .flat_map(|port| {
+            let external = port.frontend.external_ips.iter();
+            external.chain(&port.frontend.load_balancer_ips).copied()
+        })
+        .collect();
+    if observed.elements.is_empty() || named.is_empty() {
+        return;
+    }
+    let is_candidate = |port: &ServicePort| {
+        let frontend = &port.frontend;
+        !frontend.external_ips.is_empty()
+            || !frontend.load_balancer_ips.is_empty()
+            || named.contains(&frontend.cluster_ip)
+    };
+    let services = services
+        .iter()
+        .filter(|service| service.ports.iter().any(is_candidate));
+    let mut first: HashMap<Front, &Arc<Service>> = HashMap::new();
+    let mut contested: BTreeMap<Front, Vec<&Arc<Service>>> = BTreeMap::new();
+    for service in services {
+        for (_, front) in fronts(service, &state.settings) {
+            let owner = *first.entry(front).or_insert(service);
+            if owner.key != service.key {
+                let contenders = contested.entry(front).or_insert_with(|| vec![owner]);
+                contenders.push(service);
+            }
+        }
+    }
+    for (front, contenders) in contested {
+        let Some(name) = observed.service_name(&front) else {
+            continue;
+        };
+        let has_it = |service: &&&Arc<Service>| {
+            let mut ports = service.ports.iter();
+            ports.any(|port| port_name(service, port) == *name)
+        };
+        if let Some(keeper) = contenders.iter().find(has_it) {
+            state.claim(front, keeper.key.clone());
+        }
+    }
 }
 
 /// Writes all Services as they were written last, the most important first.
@@ -482,7 +534,7 @@ fn write_changed(
     writer.remove_unused(Unused::BeyondSpare)
 }
 
-fn report_refused_fronts(key: &ObjectKey, fronts: &[(crate::front::Front, ObjectKey)]) {
+fn report_refused_fronts(key: &ObjectKey, fronts: &[(Front, ObjectKey)]) {
     for (front, owner) in fronts {
         tracing::warn!(service = %key, %front, %owner, "front belongs to another Service");
     }

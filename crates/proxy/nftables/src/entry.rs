@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use weft_host::nftables::{Datum, Element, Value};
+use weft_host::nftables::{Datum, Element, Value, fitting_comment};
 use weft_model::IpFamily;
 use weft_proxy::{Frontend, Service, ServicePort, Settings};
 
@@ -170,6 +170,12 @@ pub(crate) fn fronts<'a>(
     })
 }
 
+/// The name of a Service port as its elements have it: cut as the kernel would, so that what is read
+/// back is the same.
+pub(crate) fn port_name(service: &Service, port: &ServicePort) -> Arc<str> {
+    fitting_comment(&service.port_id(port).to_string()).into()
+}
+
 /// Refuses a Service that cannot be written at all.
 pub(crate) fn check(service: &Service) -> Result<(), String> {
     for port in &service.ports {
@@ -303,7 +309,7 @@ pub(crate) fn entries(
 ) -> Entries {
     let mut entries = Entries::default();
     for (port, numbering) in service.ports.iter().zip(numbering) {
-        let name: Arc<str> = service.port_id(port).to_string().into();
+        let name = port_name(service, port);
         let mut writer = Writer {
             port,
             frontend: &port.frontend,

@@ -3,7 +3,7 @@
 use weft_host::nftables::{
     Batch, Change, CommitError, Element, Nftables as Connection, Reason, Value,
 };
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 
 use crate::{
     kernel::{Kernel, KernelError, Structure},
@@ -73,7 +73,7 @@ impl Kernel for HostKernel {
                 self.connection = None;
                 Err(KernelError::Failed(format!(
                     "cannot commit to nftables: {}",
-                    chain(&error)
+                    error_text(&error)
                 )))
             }
         }
@@ -140,13 +140,6 @@ fn explain(reason: Reason, refused: &weft_host::nftables::Refused) -> String {
     }
 }
 
-/// An error with all its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let messages: Vec<String> = causes.map(ToString::to_string).collect();
-    messages.join(": ")
-}
-
 fn failed(error: impl std::error::Error) -> KernelError {
-    KernelError::Failed(chain(&error))
+    KernelError::Failed(error_text(&error))
 }

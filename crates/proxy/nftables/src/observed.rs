@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::SocketAddr,
+    sync::Arc,
 };
 
 use weft_host::nftables::{Element, Value};
@@ -141,6 +142,17 @@ impl Observed {
         let content = elements.and_then(|elements| elements.get(front));
         let number = content.and_then(Content::data).and_then(Value::last_number);
         usize::try_from(number.unwrap_or(0) & COUNT_MASK).unwrap_or(0)
+    }
+
+    /// The name of the Service port that a front belongs to.
+    pub(crate) fn service_name(&self, front: &Front) -> Option<&Arc<str>> {
+        let elements = self
+            .elements
+            .get(&Collection::of(front.kind(), FrontMap::Services))?;
+        match elements.get(&front.key())? {
+            Content::Named(_, name) => Some(name),
+            Content::Nothing | Content::Data(_) | Content::Until(_) => None,
+        }
     }
 
     /// The keys of all endpoints that fronts lead to.

@@ -217,6 +217,11 @@ impl State {
         )
     }
 
+    /// Gives a front to a Service before any other names it.
+    pub(crate) fn claim(&mut self, front: Front, owner: ObjectKey) {
+        self.claims.insert(front, owner);
+    }
+
     /// Elements that Services share.
     pub(crate) fn shared_entries(&self) -> impl Iterator<Item = Entry> {
         let places = self.shared.keys();

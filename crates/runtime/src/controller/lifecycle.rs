@@ -20,7 +20,7 @@ use tokio::{
     task::{JoinError, JoinHandle, JoinSet},
     time::{Instant, sleep_until},
 };
-use weft_model::ExponentialDelay;
+use weft_model::{ExponentialDelay, error_text};
 
 use super::{
     ControllerState, DegradedReason, Gate, GateState, PendingReason, StopReport, WatchId,
@@ -408,7 +408,7 @@ impl Lifecycle {
             }
             Err(_) => return,
         };
-        let error = chain(&*failure);
+        let error = error_text(&*failure);
         tracing::error!(controller = %self.settings.name, error, "run failed");
         self.statistics.note_error(error.clone());
         // The end of a run that was asked to stop, failed or not, causes no restart and no
@@ -691,16 +691,4 @@ pub(super) async fn until(at: Option<Instant>) {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

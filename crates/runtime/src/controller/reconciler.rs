@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt, marker::PhantomData, time::Duration};
 
+use weft_model::error_text;
+
 use super::Context;
 use crate::QueueKey;
 
@@ -69,13 +71,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for ReconcileError {
 
 impl fmt::Display for ReconcileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.source)?;
-        let mut cause = self.source.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        f.write_str(&error_text(&*self.source))
     }
 }
 

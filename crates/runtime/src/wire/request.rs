@@ -10,6 +10,8 @@ use kube::{
     core::{Status, response::StatusDetails},
 };
 
+use weft_model::error_text;
+
 use super::WatchError;
 use crate::Kind;
 
@@ -146,21 +148,11 @@ pub(crate) async fn open(
     let response = client
         .send(request)
         .await
-        .map_err(|error| WatchError::Connection(chain(&error)))?;
+        .map_err(|error| WatchError::Connection(error_text(&error)))?;
     if response.status().is_success() {
         return Ok(response.into_body());
     }
     Err(failure(method, uri, response).await)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let _infallible = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Bodies of failures are small; a longer one is not a Status.

@@ -78,12 +78,18 @@ impl<'a> Read<'a> {
 
 /// The longest comment that `nft` prints.
 const COMMENT_LIMIT: usize = 128;
+
+/// The part of a text that fits into a comment, and is read back.
+pub fn fitting_comment(text: &str) -> &str {
+    &text[..text.floor_char_boundary(COMMENT_LIMIT - 1)]
+}
+
 /// The kind of a comment in the user data of tables, chains, rules and elements.
 const COMMENT: u8 = 0;
 
 /// User data that `nft` prints as a comment.
 pub(super) fn comment(text: &str) -> Vec<u8> {
-    let text = &text[..text.floor_char_boundary(COMMENT_LIMIT - 1)];
+    let text = fitting_comment(text);
     let length = u8::try_from(text.len() + 1).expect("cut to 128 bytes");
     let mut bytes = vec![COMMENT, length];
     bytes.extend_from_slice(text.as_bytes());

@@ -3,10 +3,10 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use weft_host::iptables::{DetectError, Iptables, SearchPath, Variant, VariantChoice};
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_testkit::lab;
 
-use crate::support::{IPTABLES, chain, open, saved};
+use crate::support::{IPTABLES, open, saved};
 
 const HINT: &[u8] = b"*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
 const CANARY: &[u8] = b"*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n";
@@ -95,7 +95,7 @@ fn a_plain_name_serves_when_it_is_the_wanted_variant() {
                 }
             ),
             "{}",
-            chain(&error)
+            error_text(&error)
         );
     });
 }

@@ -13,10 +13,10 @@ use weft_host::{
         Absence, Iptables, Limits, RestoreError, SearchPath, Variant, VariantChoice, Version,
     },
 };
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_testkit::lab;
 
-use crate::support::{IPTABLES, all, chain, open, saved};
+use crate::support::{IPTABLES, all, open, saved};
 
 const INPUT: &str = "*filter\n:WEFT-A - [0:0]\n-A WEFT-A -j RETURN\nCOMMIT\n\
                      *nat\n:WEFT-B - [0:0]\n:WEFT-C - [0:0]\n\
@@ -102,9 +102,9 @@ fn a_refused_input_names_its_line_and_changes_nothing() {
             let input =
                 b"*nat\n:WEFT-A - [0:0]\n-A WEFT-A -j RETURN\n-A WEFT-A -m no-such\nCOMMIT\n";
             let error = tables.restore(input).unwrap_err();
-            assert_eq!(error.lines(), [4], "{}", chain(&error));
+            assert_eq!(error.lines(), [4], "{}", error_text(&error));
             assert!(!error.is_lock_busy());
-            let text = chain(&error);
+            let text = error_text(&error);
             assert!(text.contains("restore -w 5 --noflush"), "{text}");
             assert!(text.contains("no-such"), "{text}");
             assert!(!tables.has_chain("nat", "WEFT-A").unwrap());
@@ -120,8 +120,8 @@ fn a_chain_in_use_is_refused_by_line_and_is_not_a_busy_lock() {
                 .restore(b"*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-X B\nCOMMIT\n")
                 .unwrap_err();
             // iptables-nft ends with status 4 here, as for a lock.
-            assert!(!error.is_lock_busy(), "{}", chain(&error));
-            assert_eq!(error.lines(), [5], "{}", chain(&error));
+            assert!(!error.is_lock_busy(), "{}", error_text(&error));
+            assert_eq!(error.lines(), [5], "{}", error_text(&error));
         }
     });
 }
@@ -139,7 +139,7 @@ fn a_held_lock_differs_from_other_failures() {
         lock.lock().unwrap();
 
         let error = legacy.restore(INPUT.as_bytes()).unwrap_err();
-        assert!(error.is_lock_busy(), "{}", chain(&error));
+        assert!(error.is_lock_busy(), "{}", error_text(&error));
         assert!(matches!(
             error,
             RestoreError::Command(CommandError::LockBusy { .. })
@@ -202,7 +202,7 @@ fn a_program_put_in_front_replaces_one_of_them() {
         let tables = in_front(directory.path());
         let error = tables.restore(INPUT.as_bytes()).unwrap_err();
         assert_eq!(error.lines(), [3]);
-        let text = chain(&error);
+        let text = error_text(&error);
         assert!(text.contains(directory.path().to_str().unwrap()), "{text}");
         // The other programs are still the real ones.
         assert!(!tables.has_chain("nat", "WEFT-B").unwrap());

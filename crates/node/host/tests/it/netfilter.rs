@@ -6,10 +6,10 @@ use weft_host::{
     iptables::Variant,
     netfilter::{Netfilter, legacy_fingerprint},
 };
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_testkit::lab;
 
-use crate::support::{IPTABLES, chain, open, saved};
+use crate::support::{IPTABLES, open, saved};
 
 #[test]
 fn the_nftables_generation_rises_by_one_for_each_commit_that_changes_something() {
@@ -119,7 +119,7 @@ fn a_refused_counter_says_what_was_asked_and_why_not() {
         let mut netfilter = Netfilter::open().unwrap();
         let error = netfilter.ensure_counter("").unwrap_err();
         assert_eq!(
-            chain(&error),
+            error_text(&error),
             "netlink: cannot create an nfacct counter: Invalid argument (os error 22)"
         );
         // The socket still works.

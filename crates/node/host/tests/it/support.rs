@@ -1,4 +1,4 @@
-//! Helpers of the tests: programs of all variants, saved text, error chains.
+//! Helpers of the tests: programs of all variants, saved text.
 
 use weft_host::{
     command::Spent,
@@ -40,11 +40,4 @@ pub(crate) fn saved(tables: &Iptables, table: Option<&str>) -> (String, Spent) {
         text.push('\n');
     });
     (text, spent.unwrap())
-}
-
-/// Shows an error with its causes, as the program would.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let texts: Vec<String> = causes.map(ToString::to_string).collect();
-    texts.join(": ")
 }

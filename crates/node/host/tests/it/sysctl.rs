@@ -8,7 +8,7 @@ use weft_host::{
 };
 use weft_testkit::lab;
 
-use crate::support::chain;
+use weft_model::error_text;
 
 const LOCALNET: Setting<'_> = Setting::Sysctl("net/ipv4/conf/all/route_localnet");
 const ESTABLISHED: Setting<'_> =
@@ -44,11 +44,11 @@ fn missing_read_only_and_refused_are_different_failures() {
         // Only the initial network namespace may change it.
         let foreign = Setting::Sysctl("net/netfilter/nf_conntrack_max");
         let error = settings.write(foreign, "65536").unwrap_err();
-        assert!(error.is_read_only(), "{}", chain(&error));
+        assert!(error.is_read_only(), "{}", error_text(&error));
 
         let error = settings.write(LOCALNET, "weft").unwrap_err();
         assert_eq!(
-            chain(&error),
+            error_text(&error),
             "cannot write \"weft\" to /proc/sys/net/ipv4/conf/all/route_localnet: \
              Invalid argument (os error 22)"
         );

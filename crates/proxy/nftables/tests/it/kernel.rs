@@ -551,12 +551,26 @@ fn a_service_of_many_endpoints_grows_and_shrinks() {
 }
 
 #[test]
+fn a_name_longer_than_a_comment_is_cut_and_nothing_is_written_again() {
+    lab::inside(|_| {
+        let family = IpFamily::V4;
+        let mut world = World::real(family);
+        let mut long = service(family, &"n".repeat(63), 1, &json!({}));
+        long["metadata"]["namespace"] = "s".repeat(63).into();
+        world.put(&long);
+        world.sync();
+        let report = world.restart(HostKernel::new(family, Watch::new()));
+        assert_eq!(written(&report), 0);
+    });
+}
+
+#[test]
 fn two_services_with_one_front_do_not_disturb_each_other() {
     lab::inside(|_| {
         let family = IpFamily::V4;
         let mut world = World::real(family);
         let shared = json!({"type": "NodePort", "externalIPs": ["192.0.2.9"]});
-        for (name, number) in [("first", 1), ("second", 2)] {
+        for (name, number) in [("z-first", 1), ("a-second", 2)] {
             world.put(&service(family, name, number, &shared));
             world.put(&slice(family, name, 1..3));
             world.sync();
@@ -564,11 +578,13 @@ fn two_services_with_one_front_do_not_disturb_each_other() {
         let owner = || {
             let all = contents(family);
             let found = all["services"].iter().find(|e| e.contains("c0000209"));
-            found.map(|e| e.contains("shop/first:http"))
+            found.map(|e| e.contains("shop/z-first:http"))
         };
         assert_eq!(owner(), Some(true), "the first keeps it");
         assert_eq!(contents(family)["services"].len(), 3);
-        let key = weft_model::ObjectKey::namespaced("shop", "first");
+        let report = world.restart(HostKernel::new(family, Watch::new()));
+        assert_eq!(written(&report), 0, "also over a restart");
+        let key = weft_model::ObjectKey::namespaced("shop", "z-first");
         world.model.remove_service(&key);
         world.sync();
         assert_eq!(owner(), Some(false), "the second inherits it");
