@@ -107,7 +107,7 @@ const ARROWS: [(&str, &[&str]); 30] = [
         ],
     ),
     ("weft-apiserver", &["weft-listener", "weft-model"]),
-    ("weft-testkit", &[]),
+    ("weft-testkit", &["weft-model"]),
     (
         "weft",
         &[

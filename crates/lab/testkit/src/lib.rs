@@ -5,6 +5,7 @@
 //! - [`mod@bench`]: figures in the form that `make bench` reads.
 //! - [`clouds`]: doubles of cloud APIs.
 //! - [`Flood`]: clients that never finish a request.
+//! - [`service_network`] and [`exchange`]: a node with pods, and clients and servers that talk through it.
 //! - [`packets`]: raw first packets through a node, and where each arrives.
 //! - [`peer`]: paths of other projects' programs, such as kube-proxy.
 //! - [`free_port`]: ports that no other process gets by chance.
@@ -16,12 +17,14 @@
 pub mod bench;
 pub mod clouds;
 pub mod cluster;
+pub mod exchange;
 mod flood;
 pub mod lab;
 pub mod packets;
 mod peers;
 mod ports;
 pub mod program;
+pub mod service_network;
 pub mod usage;
 
 pub use flood::Flood;

@@ -14,22 +14,24 @@ use weft_host::{iptables::Variant, netfilter::Netfilter};
 use weft_iptables::{Options, RestoreScope};
 use weft_model::{IpFamily, Protocol};
 use weft_ruleset::NfacctName;
-use weft_testkit::lab::{self, Lab};
+use weft_testkit::{
+    exchange::{Conversation, PATIENCE, Reply, serve, speaks},
+    lab::{self, Lab},
+    service_network::{
+        FURTHER, SERVER_PORT,
+        Sender::{self, Client, ClientAs, Node, PodA, PodB},
+        at, cluster_ip, further, service, slice,
+    },
+};
 
 use crate::{
     host::{PROGRAMS, everywhere},
     world::OPTIONS,
 };
 
-mod exchange;
 mod network;
 
-use exchange::{Conversation, PATIENCE, Reply, serve, speaks};
-use network::{
-    FURTHER, Network, SERVER_PORT,
-    Sender::{self, Client, ClientAs, Node, PodA, PodB},
-    at, cluster_ip, further, service, slice,
-};
+use network::Network;
 
 const BOTH: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
 const EVERYWHERE: [&str; 3] = ["pod-a", "pod-b", "remote"];
@@ -268,7 +270,7 @@ fn a_node_port_answers_on_localhost_and_is_counted() {
 
             network.world.settings.localhost_node_ports = false;
             let world = &mut network.world;
-            network.node.run(|| world.sync());
+            network.machines.node.run(|| world.sync());
             assert_eq!(network.ask(Node, target, Protocol::Tcp), Reply::Refused);
         }
     });
@@ -337,7 +339,7 @@ fn what_is_masqueraded_follows_the_settings() {
             let mut seen = |all: bool, from: Sender| {
                 network.world.settings.masquerade_all = all;
                 let world = &mut network.world;
-                network.node.run(|| world.sync());
+                network.machines.node.run(|| world.sync());
                 answered(network.ask(from, target, Protocol::Tcp)).1
             };
             assert_eq!(seen(false, PodA), at(family, "pod-a"));
@@ -405,7 +407,7 @@ fn sctp_is_served_like_the_others_where_the_kernel_has_it() {
             web["spec"]["ports"] = json!([{"name": "sctp", "protocol": "SCTP", "port": 99}]);
             network.program(&[web, slice(family, "web", &["pod-b"])]);
             let world = &mut network.world;
-            let rules = network.node.run(|| world.rules().to_string());
+            let rules = network.machines.node.run(|| world.rules().to_string());
             assert!(rules.contains("-m sctp --dport 99 -j KUBE-SVC-"), "{rules}");
             if speaks(Protocol::Sctp) {
                 let server = to(at(family, "pod-b"), SERVER_PORT);

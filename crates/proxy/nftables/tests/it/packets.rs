@@ -14,27 +14,26 @@ use weft_host::nftables::Nftables as Connection;
 use weft_model::{IpFamily, Protocol};
 use weft_nftables::{Fate, HostKernel, TABLE, Watch, trace, trace_live};
 use weft_proxy::{LocalDetector, NodePortTail, service_networks};
-use weft_testkit::lab::{self, Lab};
+use weft_testkit::{
+    exchange::{Conversation, PATIENCE, Reply},
+    lab::{self, Lab},
+    service_network::{
+        FURTHER, SERVER_PORT,
+        Sender::{self, Client, ClientAs, Node, PodA, PodB},
+        at, cluster_ip, further, service, slice,
+    },
+};
 
 use crate::world::written;
 
 mod counters;
-// The same servers and clients as those of the iptables backend.
-#[path = "../../../iptables/tests/it/packets/exchange.rs"]
-#[allow(dead_code, reason = "not all of it is needed here")]
-mod exchange;
 mod loopback;
 mod network;
 mod priority;
 mod sctp;
 mod selection;
 
-use exchange::{Conversation, PATIENCE, Reply, serve};
-use network::{
-    FURTHER, Network, SERVER_PORT,
-    Sender::{self, Client, ClientAs, Node, PodA, PodB},
-    at, cluster_ip, further, service, slice,
-};
+use network::Network;
 
 const BOTH: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
 const EVERYWHERE: [&str; 3] = ["pod-a", "pod-b", "remote"];

@@ -65,14 +65,7 @@ impl fmt::Display for Running {
         } else {
             "kube-proxy"
         };
-        write!(f, "{name} in {} mode", mode_name(self.mode))
-    }
-}
-
-fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Iptables => "iptables",
-        Mode::Nftables => "nftables",
+        write!(f, "{name} in {} mode", self.mode.as_str())
     }
 }
 
@@ -125,7 +118,7 @@ fn running(address: SocketAddr) -> Option<Running> {
     let (status, body) = get(address, "/proxyMode").ok()?;
     let mode = [Mode::Iptables, Mode::Nftables]
         .into_iter()
-        .find(|mode| body.trim() == mode_name(*mode))?;
+        .find(|mode| body.trim() == mode.as_str())?;
     let own = get(address, OWN_PAGE).ok()?;
     (status == 200).then_some(Running {
         is_weft: own.0 == 200,

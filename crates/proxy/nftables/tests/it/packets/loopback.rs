@@ -6,9 +6,8 @@ use serde_json::json;
 use weft_model::{IpFamily, Protocol};
 use weft_nftables::{Fate, loopback_rejections, trace};
 use weft_proxy::LoopbackNodePorts;
-use weft_testkit::lab;
+use weft_testkit::{exchange::serve, lab};
 
-use super::exchange::serve;
 use super::{EVERYWHERE, Network, Reply, Sender::Node, answered, networks, service, slice, to};
 
 #[test]

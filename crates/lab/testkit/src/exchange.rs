@@ -18,14 +18,14 @@ use rustix::{
 use weft_model::Protocol;
 
 /// Far beyond what a packet in this machine needs; waited out only where something is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Time without a reply that counts as silence. A later reply does not fail a test.
-pub(crate) const SILENCE: Duration = Duration::from_millis(300);
+pub const SILENCE: Duration = Duration::from_millis(300);
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub enum Reply {
     /// An answer: who gave it, and which address it saw.
     From { server: String, seen: IpAddr },
     /// The port is unreachable.
@@ -35,7 +35,7 @@ pub(crate) enum Reply {
 }
 
 /// Starts a server in the namespace of the calling thread.
-pub(crate) fn serve(name: &str, address: SocketAddr, protocol: Protocol) {
+pub fn serve(name: &str, address: SocketAddr, protocol: Protocol) {
     let name = name.to_owned();
     if protocol == Protocol::Udp {
         let socket = UdpSocket::bind(address).unwrap();
@@ -87,12 +87,12 @@ fn stream_socket(to: SocketAddr, protocol: Protocol) -> io::Result<OwnedFd> {
 }
 
 /// True if this kernel supports the protocol, apart from filtering it.
-pub(crate) fn speaks(protocol: Protocol) -> bool {
+pub fn speaks(protocol: Protocol) -> bool {
     stream_socket(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1), protocol).is_ok()
 }
 
 /// The source that the calling thread's namespace would choose.
-pub(crate) fn source_for(target: SocketAddr) -> IpAddr {
+pub fn source_for(target: SocketAddr) -> IpAddr {
     let socket = UdpSocket::bind(SocketAddr::new(unspecified(target), 0)).unwrap();
     socket.connect(target).unwrap();
     socket.local_addr().unwrap().ip()
@@ -106,7 +106,7 @@ fn unspecified(like: SocketAddr) -> IpAddr {
 }
 
 /// Asks once, from an address of the calling thread's namespace.
-pub(crate) fn ask(
+pub fn ask(
     source: IpAddr,
     target: SocketAddr,
     protocol: Protocol,
@@ -141,10 +141,10 @@ fn ask_datagram(source: SocketAddr, target: SocketAddr, patience: Duration) -> i
 }
 
 /// A connection that can be asked again and again.
-pub(crate) struct Conversation(BufReader<TcpStream>);
+pub struct Conversation(BufReader<TcpStream>);
 
 impl Conversation {
-    pub(crate) fn open(
+    pub fn open(
         source: SocketAddr,
         target: SocketAddr,
         protocol: Protocol,
@@ -160,7 +160,7 @@ impl Conversation {
         Ok(Self(BufReader::new(TcpStream::from(socket))))
     }
 
-    pub(crate) fn ask(&mut self) -> io::Result<Reply> {
+    pub fn ask(&mut self) -> io::Result<Reply> {
         self.0.get_mut().write_all(b"?\n")?;
         let mut line = String::new();
         self.0.read_line(&mut line)?;
