@@ -173,7 +173,7 @@ fn documents(text: &str) -> Result<Vec<Value>, Box<serde_saphyr::Error>> {
     if let Ok(document) = serde_json::from_str(text) {
         return Ok(vec![document]);
     }
-    // The reader's own limits are those for strangers' texts, and hold 2,000 Services.
+    // The reader's default limits are meant for untrusted text and suffice for 2,000 Services.
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_nodes: usize::MAX,
@@ -198,7 +198,7 @@ fn read(file: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// A list with so many Services.
+    /// A list with this many Services.
     fn list(count: usize) -> Value {
         let service = |number| {
             serde_json::json!({"apiVersion": "v1", "kind": "Service",
