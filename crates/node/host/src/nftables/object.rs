@@ -312,7 +312,7 @@ impl Set {
         };
         let data = match &self.kind {
             Kind::Map(fields) if **fields == [Field::Classid] => HOST_ORDER,
-            // A verdict has no byte order, and nft 1.0.6 crashes if one is set.
+            // A verdict has no bytes to swap, and nft 1.0.6 aborts if it is to swap them.
             _ => NETWORK_ORDER,
         };
         Some([0, 4, order(&self.key), 0, 0, 0, 1, 4, data, 0, 0, 0])
