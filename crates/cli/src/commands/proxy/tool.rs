@@ -134,7 +134,7 @@ fn family_state(
     resolved: &Resolved,
     family: IpFamily,
 ) -> anyhow::Result<FamilyState> {
-    let node = process::node_name(&resolved.config).context("find this node's name")?;
+    let node = process::node_name(&resolved.config).context("cannot find this node's name")?;
     let state = snapshot.family_state(
         &resolved.config,
         family,
@@ -155,13 +155,13 @@ impl ObjectFiles {
     fn read(&self) -> anyhow::Result<Snapshot> {
         let mut snapshot = Snapshot::default();
         for file in &self.objects {
-            let text = read(file).with_context(|| format!("read {}", file.display()))?;
+            let text = read(file).with_context(|| format!("cannot read {}", file.display()))?;
             let documents = documents(&text)
                 .with_context(|| format!("{} is neither YAML nor JSON", file.display()))?;
             for document in &documents {
                 snapshot
                     .add(document)
-                    .with_context(|| format!("read {}", file.display()))?;
+                    .with_context(|| format!("cannot read {}", file.display()))?;
             }
         }
         Ok(snapshot)
