@@ -1,3 +1,5 @@
+//! `cargo xtask clean`.
+
 use crate::{
     kubernetes, peers,
     process::{self, cargo},

@@ -133,7 +133,7 @@ impl Stage {
         let output = workspace::target().join("conformance");
         fs::create_dir_all(&output).context("create target/conformance")?;
         if parts.iter().any(|part| !part.quick) {
-            // What is measured is the program as images have it.
+            // The program that is measured is built as for images.
             for (profile, program) in [("dist", "weft"), ("release", "weft-conformance")] {
                 let mut build = cargo();
                 build.args(["build", "--profile", profile, "--workspace", "--locked"]);
@@ -170,7 +170,8 @@ impl Stage {
     }
 
     /// Everything about both proxies, with random clusters of the seeds from 1 on; a full run takes
-    /// hundreds. A few at a time: so nobody's time is up while a failing one is made small.
+    /// hundreds. A few at a time, so that no test reaches its time limit while a failing cluster is
+    /// made smaller.
     fn beside_kube_proxy(&self) -> anyhow::Result<()> {
         self.clusters("beside_kube_proxy::", 1, 20)?;
         if self.quick {

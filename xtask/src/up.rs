@@ -1,3 +1,5 @@
+//! `cargo xtask up`: builds and starts the playground.
+
 use std::{os::unix::process::CommandExt as _, process::Command};
 
 use anyhow::Context as _;

@@ -1,3 +1,5 @@
+//! Directories of the checkout.
+
 use std::{
     env, fs,
     os::unix::fs::DirBuilderExt as _,

@@ -1,3 +1,5 @@
+//! Table of the figures that benchmarks write.
+
 use std::{fmt, fs, path::Path};
 
 use anyhow::Context as _;

@@ -1,3 +1,5 @@
+//! Background processes with pid files: etcd and kube-apiserver.
+
 use std::{
     fmt,
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! Policies, compiled once per version.
+//! ValidatingAdmissionPolicies, compiled once per resource version.
 
 use std::{
     collections::HashMap,

@@ -74,7 +74,7 @@ fn be_probe(port: u16) -> anyhow::Result<()> {
         node: named("NODE_NAME")?,
         port,
     };
-    echo.serve().context("serve")
+    echo.serve().context("cannot serve probes")
 }
 
 fn check(arguments: CheckArguments, shared: SharedArguments) -> anyhow::Result<()> {
@@ -94,8 +94,9 @@ fn check(arguments: CheckArguments, shared: SharedArguments) -> anyhow::Result<(
         let config = client::config(arguments.kubeconfig, None)
             .await
             .map_err(anyhow::Error::from_boxed)
-            .context("find the cluster")?;
-        let client = weft_runtime::connect(&config, None).context("reach the cluster")?;
+            .context("cannot configure the connection to the cluster")?;
+        let client =
+            weft_runtime::connect(&config, None).context("cannot connect to the cluster")?;
         let say = |text: &str| {
             // A closed stderr has no reader of the progress.
             let _ = writeln!(io::stderr(), "{text}");

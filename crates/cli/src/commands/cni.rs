@@ -145,7 +145,7 @@ fn stay(arguments: &InstallArguments, shared: SharedArguments) -> anyhow::Result
         let installing = tokio::task::spawn_blocking(move || install(&arguments));
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            installed = installing => installed.context("install")??,
+            installed = installing => installed.context("cannot install the plugin")??,
         }
         stop.cancelled().await;
         Ok(())
@@ -242,7 +242,7 @@ impl InstallArguments {
         let binary = match &self.binary {
             Some(binary) => binary.clone(),
             None => env::current_exe()
-                .context("find this program")?
+                .context("cannot find this program")?
                 .with_file_name(PLUGIN),
         };
         if !binary.is_file() {

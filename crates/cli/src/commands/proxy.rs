@@ -188,7 +188,7 @@ impl Action {
 
 fn write_config(path: &Path, resolved: &Resolved) -> anyhow::Result<()> {
     fs::write(path, resolved.configuration.to_yaml())
-        .with_context(|| format!("write the configuration to {}", path.display()))?;
+        .with_context(|| format!("cannot write the configuration to {}", path.display()))?;
     info!(file = %path.display(), "wrote the configuration");
     Ok(())
 }

@@ -97,7 +97,8 @@ fn show_status(arguments: &StatusArguments) -> anyhow::Result<()> {
         None => None,
         Some(path) => {
             let text = std::fs::read_to_string(path);
-            let text = text.with_context(|| format!("read the token in {}", path.display()))?;
+            let text =
+                text.with_context(|| format!("cannot read the token in {}", path.display()))?;
             Some(text.trim().to_owned())
         }
     };

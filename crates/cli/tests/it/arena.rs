@@ -50,8 +50,8 @@ pub(crate) struct Arena {
     marks: AtomicU16,
 }
 
-/// A Service and its endpoints whose ports are of no other moment. A kernel that has its rules has
-/// those of everything that was written before, as far as one watch tells of it.
+/// A Service and its endpoints, with ports that no other mark has. A kernel that has its rules has
+/// those of everything that was written earlier to the same kinds of objects.
 struct Mark {
     port: u16,
     target: u16,

@@ -183,7 +183,7 @@ fn contest(lab: &Lab, peer: &Path, variant: &str, seeds: impl Iterator<Item = u6
             }
             if let Err(words) = arena.agreement(&contest.sides(), PATIENCE) {
                 let logs = ["kube-proxy", "weft"].map(|name| arena.log(name));
-                // At once: whoever looks for fewer edits may be stopped.
+                // Printed first: the search for fewer edits may be interrupted.
                 eprintln!("seed {seed}, round {round}:\n{words}");
                 let how = format!("{}-{variant}", peer.file_name().unwrap().to_string_lossy());
                 let found = Disagreement::new(seed, &how, cluster.namespace(), edits);

@@ -1,3 +1,5 @@
+//! `weft version`.
+
 use serde_json::Value;
 
 use crate::weft::{run, weft};

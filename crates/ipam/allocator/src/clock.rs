@@ -1,3 +1,5 @@
+//! Wall clock of the allocator, and times as Kubernetes objects write them.
+
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},

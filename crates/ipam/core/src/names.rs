@@ -1,3 +1,5 @@
+//! Names and identifiers as distinct types.
+
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The service proxy of a node: watches Services, EndpointSlices and the Node, and keeps the
-//! kernel's rules in step with them.
+//! The service proxy of a node: watches Services, EndpointSlices, ServiceCIDRs and the Node, and keeps
+//! the kernel's rules in step with them.
 //!
 //! The `watcher` feeds one model per address family. Each family's loop (`family`) takes the
 //! changes, syncs them through a [`Backend`](weft_proxy::Backend), and audits the rules when

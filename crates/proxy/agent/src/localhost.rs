@@ -24,7 +24,7 @@ use weft_proxy::{Service, ServicePort};
 
 use crate::metrics::ProxyMetrics;
 
-/// Connections of all NodePorts of a family. The one that was opened first makes room for another.
+/// Maximum number of connections to all NodePorts of a family; beyond it the oldest one is closed.
 const CONNECTIONS: usize = 1_024;
 /// Time to connect to an endpoint, as in kube-proxy.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

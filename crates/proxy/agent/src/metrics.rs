@@ -168,8 +168,8 @@ impl fmt::Debug for ProxyMetrics {
 }
 
 impl ProxyMetrics {
-    /// Creates the metrics of a mode and registers them. The packet counters are of the iptables
-    /// mode, and not asked in another.
+    /// Creates the metrics of a mode and registers them. The packet counters exist in the iptables
+    /// mode only and are not read in another.
     pub fn register(
         registry: &mut Registry,
         mode: Mode,

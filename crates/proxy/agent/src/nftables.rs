@@ -1,4 +1,4 @@
-//! The nftables mode on this host: which families it has, and what notices foreign changes.
+//! The nftables mode on this host: its families and backends, and the listener for foreign changes.
 
 use std::{ffi::OsStr, io, path::Path, sync::Arc, thread, time::Duration};
 
@@ -20,8 +20,8 @@ use crate::{
 /// Time to wait for notifications before the listener checks that it is still needed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// kube-proxy's lower bound: distributions with older kernels have versions of the program `nft` that
-/// cannot read tables of newer ones, not even others than ours.
+/// kube-proxy's lower bound. Distributions with older kernels have a program `nft` that cannot read a
+/// ruleset with newer expressions, so that it would fail for the tables of other programs too.
 const REQUIRED_KERNEL: KernelVersion = KernelVersion {
     major: 5,
     minor: 13,

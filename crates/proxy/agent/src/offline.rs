@@ -56,7 +56,7 @@ impl Snapshot {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let listed = match api.list(&ListParams::default()).await {
-                // Not every API server serves them, and not to everyone.
+                // An API server may not serve them, or not to this account.
                 Err(kube::Error::Api(status)) if kind == "ServiceCIDR" => {
                     tracing::warn!(error = status.message, "cannot list ServiceCIDRs");
                     continue;

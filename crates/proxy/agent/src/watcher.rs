@@ -49,8 +49,8 @@ pub(crate) struct Watcher {
     pub(crate) services: Subscription<ServiceView>,
     pub(crate) slices: Subscription<EndpointSliceView>,
     pub(crate) node: Subscription<NodeView>,
-    /// Of the nftables mode alone, as upstream. No sync waits for them: an API server may not serve
-    /// them, or not to us.
+    /// In the nftables mode only, as upstream. No sync waits for them: an API server may not serve
+    /// them, or not to this account.
     service_cidrs: Option<Subscription<ServiceCidrView>>,
     known_service_cidrs: BTreeMap<ObjectKey, Arc<ServiceCidrView>>,
     pub(crate) inboxes: Vec<(IpFamily, Arc<Inbox>)>,

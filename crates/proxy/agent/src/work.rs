@@ -1,4 +1,4 @@
-//! The state of a family that syncs work on, on a thread that may block.
+//! The state that the syncs of a family work on, on a thread that may block.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -55,7 +55,8 @@ impl Work {
         self.pending.insert(key);
     }
 
-    /// Follows a change of the desired value of a Service, in health checks and stale flows.
+    /// Follows a change of the desired value of a Service, in health checks, NodePorts on localhost
+    /// and stale flows.
     fn replaced(&mut self, former: Option<Arc<Service>>, service: Option<&Arc<Service>>) {
         if let Some(check) = former.as_deref().and_then(health_check) {
             self.health_checks.remove(&check);

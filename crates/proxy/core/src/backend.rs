@@ -54,7 +54,7 @@ pub trait Backend: Send {
 pub enum ReadBudget {
     /// All rules may be read.
     Available,
-    /// Too much was read of late: only the cheap check is made.
+    /// Too much was read recently: only the cheap check is made.
     Spent,
 }
 
@@ -174,7 +174,7 @@ impl SubAssign for WithoutLocalEndpoints {
 pub enum AuditReport {
     /// A cheap check showed that nothing changed.
     Unchanged,
-    /// The rules changed; comparing them was deferred because the budget was spent.
+    /// Comparing the rules was deferred: the budget was spent, or what was written is not known.
     Postponed,
     /// All rules were read.
     Read {
@@ -205,7 +205,7 @@ pub enum RepairedPart {
     Chain(Box<str>),
     /// A map of verdicts.
     VerdictMap(&'static str),
-    /// So many elements of other maps and sets.
+    /// This number of elements of other maps and sets.
     Elements(usize),
 }
 

@@ -100,13 +100,13 @@ impl<K: Kernel> Nftables<K> {
         Ok(self.report(written, true))
     }
 
-    /// Reads the table and writes what differs. Returns also what was the matter.
+    /// Reads the table and writes what differs. Also returns what differed.
     fn reconcile(
         &mut self,
         services: Vec<Arc<Service>>,
         settings: &Settings,
     ) -> Result<(Written, Vec<Repair>), SyncError> {
-        // From before it is looked at: what is written while we look makes a difference to it.
+        // Read first: what another process writes while the table is read must count as a change.
         let foreign = self.kernel.foreign_changes();
         let family = settings.family;
         let program = Program::of(settings, self.options);

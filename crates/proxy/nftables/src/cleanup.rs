@@ -1,4 +1,4 @@
-//! Takes our tables away.
+//! Removes our tables.
 
 use std::io;
 

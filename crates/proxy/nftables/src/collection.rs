@@ -43,7 +43,7 @@ pub(crate) enum Collection {
 /// A map of verdicts, by a number in the packet's priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Dispatch {
-    /// Number of endpoints to the chain that draws one of so many.
+    /// Number of endpoints to the chain that draws one of them.
     Pick,
     /// Seconds of affinity to the chain with that timeout.
     Sticky(FrontKind),

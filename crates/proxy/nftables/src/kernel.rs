@@ -6,7 +6,7 @@ use weft_host::nftables::{
 
 /// Reads and writes the table of one family.
 pub trait Kernel: Send {
-    /// Has changes become true together, or none of them. Returns how many bytes were sent.
+    /// Commits all changes at once, or none of them. Returns the number of bytes sent.
     fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError>;
 
     /// The structure of the table, if it exists.
@@ -48,7 +48,7 @@ pub enum KernelError {
     Refused {
         /// The change, by its place.
         change: usize,
-        /// Of a change to elements, which.
+        /// The element, by its place, if it is a change of elements.
         element: Option<usize>,
         /// The kernel's error by what can be done about it.
         reason: Reason,

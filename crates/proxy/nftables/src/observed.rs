@@ -20,8 +20,8 @@ use crate::{
     transaction::{Step, Target},
 };
 
-/// Up to so many elements of a map are listed; beyond, the kernel's time grows with their square,
-/// and those that fronts lead to are asked for one by one.
+/// Maps of up to this many elements are listed. The kernel's time grows with the square of the number,
+/// so in larger maps the elements that fronts lead to are requested by key.
 pub(crate) const LISTED: usize = 20_000;
 
 /// The depth to which maps of endpoints are read.

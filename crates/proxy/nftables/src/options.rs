@@ -1,4 +1,4 @@
-//! Options of the table that are not part of how packets are treated.
+//! Options of the table that do not change the treatment of packets.
 
 use weft_host::nftables::Ownership;
 
@@ -17,7 +17,7 @@ pub struct TableOptions {
     pub ownership: Ownership,
 }
 
-/// Counters in the elements of maps of endpoints, of the connections that they get.
+/// Counters of connections in the elements of endpoint maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counters {
     /// There are none.

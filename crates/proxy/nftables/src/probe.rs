@@ -1,4 +1,4 @@
-//! Finds out whether this kernel can do everything that the table needs.
+//! Probes whether this kernel supports everything that the table needs.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::{
     watch::Watch,
 };
 
-/// Lives for one commit.
+/// Exists within one commit only.
 const PROBE_TABLE: &str = "weft-probe";
 
 /// Creates a table with everything in it and deletes it in the same commit, so that nothing of it

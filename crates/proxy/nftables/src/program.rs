@@ -28,7 +28,7 @@ const MARK: &str = "mark-for-masquerade";
 const NO_ENDPOINTS: &str = "no-endpoints";
 const UNALLOCATED: &str = "unallocated";
 const LOOPBACK: &str = "loopback";
-/// Its rules have a counter for each protocol, which is their comment.
+/// Chain with a counting rule for each protocol, whose name is the rule's comment.
 pub(crate) const LOOPBACK_REJECT: &str = "loopback-reject";
 const TCP: u8 = 6;
 
@@ -94,7 +94,7 @@ fn verdict(number: u32, verdict: Verdict) -> Element {
     }
 }
 
-/// The chain that draws one of so many endpoints.
+/// The chain that draws one of `count` endpoints.
 pub(crate) fn pick(family: IpFamily, count: u32) -> Branch {
     let name = format!("pick-{count}");
     let draw = Code::new(family).draw(count, List::Cluster.first());
@@ -417,7 +417,7 @@ impl Writer<'_> {
         );
     }
 
-    /// Rejects and counts packets to NodePorts on loopback addresses, as far as no listener has them.
+    /// Rejects and counts packets to NodePorts on loopback addresses that no listener serves.
     fn loopback_node_ports(&mut self) {
         let code = self.code();
         let mut rules = Vec::new();

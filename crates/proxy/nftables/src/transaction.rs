@@ -1,4 +1,4 @@
-//! Changes that are committed together, and whose they are.
+//! Changes that are committed together, and the Services that own them.
 
 use std::collections::BTreeMap;
 

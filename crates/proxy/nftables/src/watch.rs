@@ -24,9 +24,9 @@ type OnChange = Box<dyn Fn(IpFamily) + Send>;
 
 #[derive(Default)]
 struct Shared {
-    /// Numbers of the sockets whose changes are our own, by family.
+    /// Port IDs of the sockets whose changes are our own, by family.
     own: RwLock<[Option<u32>; 2]>,
-    /// Of the listening socket.
+    /// The filter of the listening socket.
     filter: Mutex<Option<ListenerFilter>>,
     changes: [AtomicU64; 2],
     is_listening: AtomicBool,
@@ -64,7 +64,8 @@ impl Watch {
         self.update_filter();
     }
 
-    /// Has the kernel not report our own changes at all. If it cannot, they are received and ignored.
+    /// Makes the kernel drop notifications of our own changes. If it cannot, they are received and
+    /// ignored.
     fn update_filter(&self) {
         let filter = self.0.filter.lock().unwrap_or_else(PoisonError::into_inner);
         let own = *self.0.own.read().unwrap_or_else(PoisonError::into_inner);

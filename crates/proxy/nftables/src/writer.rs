@@ -12,14 +12,14 @@ use crate::{
     transaction::{Step, Transaction},
 };
 
-/// Elements of several Services are committed together up to this number: one huge commit would
-/// keep a processor for half a second.
+/// A transaction with elements of several Services is committed as soon as it has this many: one huge
+/// commit would keep a processor for half a second.
 pub(crate) const CHUNK: usize = 1_500;
 
-/// A Service with up to so many changed elements is one commit.
+/// The most elements in a transaction. A Service with more changed elements takes several.
 const SERVICE_LIMIT: usize = 5_000;
 
-/// Chains that draw one of so many are kept while no more than this number of them are unused.
+/// Unused `pick-N` chains that are kept. As soon as there are more, all unused ones are removed.
 const SPARE_CHAINS: usize = 64;
 
 /// The unused chains to remove.

@@ -28,7 +28,7 @@ use crate::{
 pub(super) enum Event {
     Node(Change<RouteNode>),
     Blocks(Change<NodeBlocks>),
-    /// Something outside changed the table.
+    /// Another program may have changed the table.
     TableChanged,
     Listed(Answer<Vec<Route>>),
     Mutated(Ticket, Box<Step>, Duration, Answer<()>),
@@ -58,7 +58,7 @@ pub(super) struct RouteMachine {
 /// Progress of the first list of nodes, before which the controller is not polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstList {
-    /// The provider may have been asked about every node now.
+    /// To be passed on by the next poll, if the provider has answered about every node.
     Due,
     /// Some nodes wait for the provider's answer about their instances.
     Waits,

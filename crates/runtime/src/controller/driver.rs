@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{Change, Kind, Object, QueueStatistics, WorkqueueMetrics};
 
-/// Changes that may wait for a machine. Beyond, informers coalesce what is not taken.
+/// Changes that may wait for a machine. While its channel is full, informers coalesce further ones.
 const WAITING: usize = 1024;
 
 /// The run of a machine, as its effects see it. Cloning is cheap.
@@ -55,7 +55,7 @@ pub struct Effects<E> {
     scope: MachineScope,
     calls: FuturesUnordered<BoxFuture<'static, E>>,
     followers: FuturesUnordered<BoxFuture<'static, E>>,
-    /// Since when there are calls under way, without a gap.
+    /// Start of the period in which at least one call has been under way all the time.
     busy_since: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -90,7 +90,7 @@ impl<E: Send + 'static> Effects<E> {
         self.call(async move { event(scope.fenced(call).await) });
     }
 
-    /// Waits for something outside to happen. Dropped by a stop.
+    /// Waits for something outside of the cluster to happen. A stop drops it.
     pub fn follow(&mut self, happening: impl Future<Output = E> + Send + 'static) {
         self.followers.push(Box::pin(happening));
     }
@@ -149,7 +149,7 @@ impl<E> Default for EventQueue<E> {
 }
 
 impl<E: Send + 'static> EventQueue<E> {
-    /// Exposes it as a workqueue, for as long as it exists.
+    /// Exposes it in the metrics of workqueues, for as long as it exists.
     pub(super) fn expose(self: &Arc<Self>, name: &str, metrics: &WorkqueueMetrics) {
         let queue = Arc::downgrade(self);
         metrics.observe(name, move || {
@@ -305,7 +305,7 @@ impl<E: Send + 'static> Driver<E> {
         let begun = Instant::now();
         // Read first: everything of the first lists is in the channel once this is cancelled.
         let synced = self.scope.run.synced.is_cancelled();
-        // No more than the channel holds: a flood of changes must not delay effects for ever.
+        // No more than the channel holds: a flood of changes must not delay effects forever.
         for _ in 0..WAITING {
             let Ok((since, event)) = self.receiver.try_recv() else {
                 break;
@@ -318,7 +318,7 @@ impl<E: Send + 'static> Driver<E> {
         }
         let expectations = &self.scope.expectations;
         if let Some(wait) = expectations.unseen(&(), &self.scope.run.stores) {
-            // The change of an own write ends the wait; a look at the store is for those without.
+            // A write whose change is delivered ends the wait; the timer is for writes without one.
             return Some(Instant::now() + wait.min(RECHECK_WRITES));
         }
         let now = self.now();

@@ -61,7 +61,7 @@ impl<Q: QueueKey> Expectations<Q> {
         let now = Instant::now();
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let writes = written.get_mut(cause)?;
-        // The latest first: the others are as good as certain to be older, so that a check costs no
+        // The latest first: the others are almost certainly older, so that a check costs no
         // more than one look where thousands of writes wait.
         while let Some(write) = writes.last() {
             let over = write.until <= now;

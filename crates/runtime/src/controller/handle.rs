@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{Cluster, Kind, Kinded, Mapper, Priority, QueueKey, WatchSpec};
 
-/// A controller of a key type: its handle, and what needs the keys.
+/// A controller with keys of one type: its handle, and its queue.
 ///
 /// Cloning is cheap. When the last clone and the last [`ControllerHandle`] is dropped, the
 /// controller stops for good.

@@ -671,7 +671,7 @@ async fn kind_changed(kinds: &mut [(Kind, watch::Receiver<KindState>)]) {
     std::future::pending::<()>().await;
 }
 
-/// The next thing that happens in a run; for ever pending without one.
+/// The next event of a run; pending forever without one.
 async fn run_event(run: Option<&mut Run>) -> Event {
     let Some(run) = run else {
         return std::future::pending().await;

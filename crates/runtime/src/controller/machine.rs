@@ -67,7 +67,8 @@ impl<E: Send + 'static> MachineBuilder<E> {
     }
 
     /// As [`MachineBuilder::watches`] for any kind and options. Predicates have no effect: a machine
-    /// decides itself what matters. It is told by [`Change::Closed`] that an optional kind left.
+    /// decides itself what matters. An optional kind that is no longer served is reported as
+    /// [`Change::Closed`].
     #[must_use]
     pub fn watches_with<K: Object>(
         mut self,

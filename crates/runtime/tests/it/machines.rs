@@ -30,7 +30,7 @@ enum Event {
 /// Events and polls of the machine, in order.
 type Journal = Arc<Mutex<Vec<String>>>;
 
-/// A machine that keeps the notes it is told of and runs a test's function at every poll.
+/// A machine that keeps the notes it receives and runs a test's function at every poll.
 struct Scripted<P> {
     notes: Notes,
     polls: u32,

@@ -1,4 +1,4 @@
-//! A binding in parsed form: its role and its subjects.
+//! A RoleBinding or ClusterRoleBinding in parsed form: its role and its subjects.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

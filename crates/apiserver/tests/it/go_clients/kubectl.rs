@@ -1,3 +1,5 @@
+//! Tests with the real kubectl against the embedded API server.
+
 use std::{
     io::{BufRead as _, BufReader},
     path::PathBuf,

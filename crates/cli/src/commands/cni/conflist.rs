@@ -135,7 +135,8 @@ impl Conflist {
     }
 
     pub(super) fn to_text(&self) -> anyhow::Result<Vec<u8>> {
-        let mut text = serde_json::to_vec_pretty(self).context("encode the configuration")?;
+        let mut text =
+            serde_json::to_vec_pretty(self).context("cannot encode the configuration")?;
         text.push(b'\n');
         Ok(text)
     }

@@ -34,7 +34,7 @@ impl fmt::Display for Placed {
 
 /// Copies a program to its place.
 pub(super) fn copy_program(from: &Path, to: &Path) -> anyhow::Result<Placed> {
-    let content = fs::read(from).with_context(|| format!("read {}", from.display()))?;
+    let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
     write(to, &content, 0o755)
 }
 
@@ -45,7 +45,8 @@ pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<Pl
         return Ok(Placed::Unchanged);
     }
     let directory = path.parent().context("a file in no directory")?;
-    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
     let name = path.file_name().context("a file without a name")?;
     // Hidden and without the ending that runtimes look for.
     let unfinished = directory.join(format!(
@@ -60,7 +61,7 @@ pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<Pl
     }
     written
         .and_then(|()| sync(directory))
-        .with_context(|| format!("write {}", path.display()))?;
+        .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(Placed::Written)
 }
 
@@ -88,11 +89,11 @@ pub(super) fn remove(path: &Path) -> anyhow::Result<Placed> {
     match fs::remove_file(path) {
         Ok(()) => {
             let directory = path.parent().context("a file in no directory")?;
-            sync(directory).with_context(|| format!("remove {}", path.display()))?;
+            sync(directory).with_context(|| format!("cannot remove {}", path.display()))?;
             Ok(Placed::Removed)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Placed::Absent),
-        Err(error) => Err(error).with_context(|| format!("remove {}", path.display())),
+        Err(error) => Err(error).with_context(|| format!("cannot remove {}", path.display())),
     }
 }
 
@@ -105,7 +106,7 @@ pub(super) fn check_ours(path: &Path) -> anyhow::Result<()> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     let config: Value = serde_json::from_slice(&text).unwrap_or_default();
     let plugins = config["plugins"].as_array().map(Vec::as_slice);
@@ -121,7 +122,7 @@ pub(super) fn sorts_before(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     let directory = path.parent().context("a file in no directory")?;
     let entries = fs::read_dir(directory)
         .and_then(Iterator::collect::<io::Result<Vec<_>>>)
-        .with_context(|| format!("list {}", directory.display()))?;
+        .with_context(|| format!("cannot list {}", directory.display()))?;
     let is_config = |path: &PathBuf| {
         let ending = path.extension().and_then(|ending| ending.to_str());
         matches!(ending, Some("conf" | "conflist" | "json"))

@@ -1,3 +1,5 @@
+//! Selection of controllers by `--controllers`, and of the parts of a node.
+
 use weft_program::config::ConfigError;
 
 /// The controllers that a command has.

@@ -134,7 +134,7 @@ fn family_state(
     resolved: &Resolved,
     family: IpFamily,
 ) -> anyhow::Result<FamilyState> {
-    let node = process::node_name(&resolved.config).context("find this node's name")?;
+    let node = process::node_name(&resolved.config).context("cannot find this node's name")?;
     let state = snapshot.family_state(
         &resolved.config,
         family,
@@ -155,13 +155,13 @@ impl ObjectFiles {
     fn read(&self) -> anyhow::Result<Snapshot> {
         let mut snapshot = Snapshot::default();
         for file in &self.objects {
-            let text = read(file).with_context(|| format!("read {}", file.display()))?;
+            let text = read(file).with_context(|| format!("cannot read {}", file.display()))?;
             let documents = documents(&text)
                 .with_context(|| format!("{} is neither YAML nor JSON", file.display()))?;
             for document in &documents {
                 snapshot
                     .add(document)
-                    .with_context(|| format!("read {}", file.display()))?;
+                    .with_context(|| format!("cannot read {}", file.display()))?;
             }
         }
         Ok(snapshot)
@@ -173,7 +173,7 @@ fn documents(text: &str) -> Result<Vec<Value>, Box<serde_saphyr::Error>> {
     if let Ok(document) = serde_json::from_str(text) {
         return Ok(vec![document]);
     }
-    // The reader's own limits are those for strangers' texts, and hold 2,000 Services.
+    // The reader's default limits are meant for untrusted text and suffice for 2,000 Services.
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_nodes: usize::MAX,
@@ -198,7 +198,7 @@ fn read(file: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// A list with so many Services.
+    /// A list with this many Services.
     fn list(count: usize) -> Value {
         let service = |number| {
             serde_json::json!({"apiVersion": "v1", "kind": "Service",

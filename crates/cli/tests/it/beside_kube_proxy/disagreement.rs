@@ -26,7 +26,7 @@ pub(super) struct Disagreement {
     pub(super) edits: Vec<Edit>,
 }
 
-/// All that were kept of one way to compare, by the ending of their names.
+/// The kept disagreements whose names end so; the ending is the kind of comparison.
 pub(super) fn kept(endings: &[&str]) -> Vec<Disagreement> {
     let Ok(files) = fs::read_dir(directory()) else {
         return Vec::new();

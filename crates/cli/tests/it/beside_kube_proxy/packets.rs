@@ -1,5 +1,5 @@
-//! Two proxies beside each other, compared by packets: the same random clusters, and from every kind
-//! of client to every address of every Service the same endpoints, sources and refusals.
+//! Compares two proxies by packets: with the same random clusters, every kind of client gets the same
+//! endpoints, sources and refusals at every address of every Service.
 //!
 //! nftables rulesets of two projects cannot be compared as text. Differences that are documented in
 //! docs/proxy.md are not differences here: a refused TCP connection is refused, by a reset or by
@@ -68,7 +68,7 @@ fn random_clusters_send_packets_the_same_way_with_iptables_and_with_nftables() {
     });
 }
 
-/// The proxy that is known to be right.
+/// The proxy that the nftables mode of weft is compared with.
 #[derive(Clone, Copy)]
 enum Reference<'a> {
     KubeProxy(&'a Path),
@@ -164,7 +164,7 @@ impl<'a> Contest<'a> {
                     Ok(counts) => seen.add(&counts),
                     Err(words) => {
                         let logs = self.logs();
-                        // At once: whoever looks for fewer edits may be stopped.
+                        // Printed first: the search for fewer edits may be interrupted.
                         eprintln!("seed {seed}, round {round}:\n{words}");
                         let namespace = cluster.namespace();
                         let found = Disagreement::new(seed, &how, namespace, edits);
@@ -190,7 +190,8 @@ impl<'a> Contest<'a> {
         self.arena.apply(&edits);
     }
 
-    /// Waits until packets go the same ways on both sites; the differences when they do not in time.
+    /// Waits until packets go the same ways on both sites; returns the differences if they do not in
+    /// time.
     fn agreement(&mut self, patience: Duration) -> Result<observation::Counts, String> {
         let deadline = Instant::now() + patience;
         self.marks += 1;

@@ -27,7 +27,7 @@ const UNANSWERED: Duration = Duration::from_millis(900);
 
 const SERVICE: &str = "10.96.200.1:80";
 
-/// The Service by which a change of proxies shows.
+/// A Service whose endpoint changes, to show that a proxy has taken over.
 const MARKER: &str = "10.96.200.2:80";
 
 /// The port of the Service's endpoint.
@@ -43,7 +43,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Connects again and again until told to stop. Failures say which step it was.
+    /// Connects repeatedly until `stop` is set. Failures name the step.
     fn flow(client: &Namespace, stop: &AtomicBool, step: &Mutex<String>) -> Self {
         client.run(|| {
             let mut traffic = Self {
@@ -59,7 +59,7 @@ impl Traffic {
                 traffic.connections += 1;
                 match answer {
                     Ok(_) if took < UNANSWERED => {}
-                    // As long as that may also be the client's own wait for a processor.
+                    // The client itself may have waited that long for a processor.
                     Ok(_) => {
                         let now = sent_again();
                         if now > known {
@@ -176,11 +176,11 @@ fn marker_ports(proxies: &[Proxy]) -> impl Iterator<Item = u16> + use<> {
     (9000..).take(proxies.len() - 1)
 }
 
-/// Tells each client the port to which it came.
+/// Sends each client the port that it has reached.
 fn serve(server: &Namespace, port: u16) {
     let listener = server.run(|| TcpListener::bind((ENDPOINT, port)).unwrap());
-    // Room for whoever connects while the thread that accepts waits for a processor: where there is
-    // none the kernel drops SYNs, and nobody would know which proxy it was.
+    // A backlog for connections that arrive while the accepting thread waits for a processor: with a
+    // full one the kernel drops SYNs, which would look like a failure of the proxy.
     rustix::net::listen(&listener, 4096).unwrap();
     thread::spawn(move || {
         for connection in listener.incoming() {

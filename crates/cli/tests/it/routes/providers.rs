@@ -1,3 +1,5 @@
+//! `weft routes` with doubles of Hetzner Cloud and AWS.
+
 use std::{collections::BTreeMap, fs, net::Ipv4Addr, process::Command};
 
 use weft_testkit::{

@@ -1,3 +1,5 @@
+//! Leader election of `weft routes`: a leader that dies or sleeps is replaced.
+
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};

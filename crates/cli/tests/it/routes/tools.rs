@@ -1,3 +1,5 @@
+//! `weft routes plan`, observe mode, polling, and command lines that are refused.
+
 use std::process::Command;
 
 use super::{

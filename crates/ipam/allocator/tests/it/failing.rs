@@ -1,3 +1,5 @@
+//! Two leaders, crashes at any write, and refused writes.
+
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use http::StatusCode;

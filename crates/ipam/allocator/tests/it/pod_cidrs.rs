@@ -1,3 +1,5 @@
+//! Pod CIDRs of nodes: assigned, freed, and kept while they are published.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use http::Method;

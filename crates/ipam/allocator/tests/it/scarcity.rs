@@ -1,3 +1,5 @@
+//! Exhausted and invalid pools.
+
 use std::time::Duration;
 
 use http::Method;

@@ -1,3 +1,5 @@
+//! Blocks of addresses for nodes: granted, released, and kept for deleted nodes.
+
 use std::time::Duration;
 
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Pools, shards, claims and nodes as the allocator plans with them.
+
 use std::{collections::BTreeMap, fmt, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;

@@ -1,3 +1,5 @@
+//! The plan of the allocator: writes to make and conditions to report.
+
 use std::{collections::BTreeSet, fmt};
 
 use ipnet::IpNet;

@@ -1,3 +1,5 @@
+//! The kind IPPool: fields, defaults and validation.
+
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;

@@ -1,3 +1,5 @@
+//! Object metadata: the fields that are used here.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+//! The kind NodeNetworkConfig: fields, and conversion from and to the values of the core.
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;

@@ -1,3 +1,5 @@
+//! The kind IPPoolShard, which records the claims in a part of a pool.
+
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;

@@ -1,3 +1,5 @@
+//! The kind ClusterSubnetState, which reports whether a pool is nearly exhausted.
+
 use serde::{Deserialize, Serialize};
 
 use super::Meta;

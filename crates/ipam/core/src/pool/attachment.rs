@@ -1,3 +1,5 @@
+//! CNI attachments: their keys, their pods and the addresses that they hold.
+
 use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};

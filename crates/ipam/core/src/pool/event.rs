@@ -1,3 +1,5 @@
+//! Inputs of the pool, and its replies.
+
 use std::{collections::BTreeSet, net::IpAddr};
 
 use weft_model::{IpFamily, Moment, SharedStr};

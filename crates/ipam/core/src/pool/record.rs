@@ -1,3 +1,5 @@
+//! Durable records of the pool: the changes that must survive a crash.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,

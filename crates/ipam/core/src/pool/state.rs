@@ -1,3 +1,5 @@
+//! States of an address, and the transitions between them.
+
 use std::fmt;
 
 use weft_model::Moment;

@@ -1,3 +1,5 @@
+//! Stabilisation window of a node's request for addresses.
+
 use std::{collections::VecDeque, time::Duration};
 
 use weft_model::Moment;

@@ -46,7 +46,7 @@ pub enum Stand {
 pub struct Probe {
     /// Place of the sender.
     pub from: Stand,
-    /// The sender's address, of which a reply need not find its way back.
+    /// The sender's address; replies need not find their way back to it.
     pub source: IpAddr,
     /// TCP, UDP or SCTP.
     pub transport: Transport,

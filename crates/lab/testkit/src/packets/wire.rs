@@ -191,7 +191,7 @@ impl Arrival {
                 let about = Ip::read(ip.payload.get(ICMP_HEADER..)?)?;
                 let number = about.request()?.number;
                 let answer = Answer::Unreachable(code);
-                // The message is from whoever refuses; the translated address is in its inside.
+                // The sender is the host that refuses; the quoted packet has the translated address.
                 let from = about.request()?.target;
                 Some(Self::Answer {
                     number,

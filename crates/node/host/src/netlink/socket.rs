@@ -62,7 +62,7 @@ impl Socket {
         Self::subscribed(protocol, 0)
     }
 
-    /// A socket that also receives what the kernel tells these groups, a bit for each.
+    /// A socket that also receives notifications to these multicast groups, a bit for each.
     pub(crate) fn subscribed(protocol: Protocol, groups: u32) -> Result<Self, NetlinkError> {
         connect(protocol, groups)
             .map(|descriptor| Self {

@@ -1,4 +1,4 @@
-//! A socket that writes batches and reads tables.
+//! Netlink connection to nf_tables: commits batches, reads tables and what they contain.
 
 use rustix::io::Errno;
 use weft_model::IpFamily;
@@ -42,7 +42,7 @@ const RECEIVE_BUFFER: i32 = 8 << 20;
 /// Bytes that every socket may send at once.
 const DEFAULT_SEND_LIMIT: usize = 200_000;
 
-/// So many keys are asked for at once: all answers fit into the default receive buffer.
+/// Keys of one request: all answers fit into the default receive buffer.
 const KEYS: usize = 100;
 
 /// A connection to nf_tables of the network namespace in which it was opened.
@@ -67,7 +67,7 @@ impl Nftables {
             })?;
         }
         let force = |option, size| set_option(socket, libc::SOL_SOCKET, option, size).is_ok();
-        // Without the right to it, a user namespace for instance, batches have to be small.
+        // Without CAP_NET_ADMIN in the initial user namespace, batches have to be small.
         let is_large = force(libc::SO_SNDBUFFORCE, SEND_BUFFER);
         force(libc::SO_RCVBUFFORCE, RECEIVE_BUFFER);
         let limit = if is_large {
@@ -83,7 +83,7 @@ impl Nftables {
         self.limit
     }
 
-    /// The socket's number, by which notifications name the writer.
+    /// The netlink port ID of the socket, by which notifications name the writer.
     pub fn port(&self) -> Result<u32, NetlinkError> {
         let address = rustix::net::getsockname(self.netfilter.socket.descriptor());
         let address = address.and_then(rustix::net::netlink::SocketAddrNetlink::try_from);
@@ -99,7 +99,7 @@ impl Nftables {
         self.netfilter.nftables_generation()
     }
 
-    /// Has all changes of a batch become true at once, or none.
+    /// Commits a batch: all of its changes take effect at once, or none does.
     pub fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
         if batch.is_empty() {
             return Ok(());
@@ -131,7 +131,8 @@ impl Nftables {
                 }),
             });
         }
-        // One about the frame stands for the whole: a generation that passed, or no right at all.
+        // An error about the frame refuses the whole batch: its generation is outdated, or the
+        // process lacks the permission.
         let whole = refusals.iter().find(|(place, _)| place.is_none());
         if let Some((_, errno)) = whole {
             return Err(match *errno {

@@ -46,7 +46,7 @@ impl ListenerFilter {
     /// Has the kernel drop notifications of changes that these sockets make, in place of those named
     /// before: a large write of our own would otherwise fill the listener's buffer.
     pub fn ignore(&self, ports: &[u32]) -> Result<(), NetlinkError> {
-        /// Offset of the writer's number in a netlink header.
+        /// Offset of the writer's port ID in a netlink header.
         const WRITER: u32 = 12;
         const DROP: u32 = 0;
         const KEEP: u32 = u32::MAX;
@@ -59,7 +59,7 @@ impl ListenerFilter {
         let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
         let mut program = vec![instruction(load, 0, WRITER)];
         for (index, port) in ports.iter().enumerate() {
-            // The load turns the bytes around; so must we.
+            // BPF loads words in network byte order; the header is in the host's.
             let number = u32::from_be_bytes(port.to_ne_bytes());
             let behind = ports.len() - index;
             let target = u8::try_from(behind).unwrap_or(0);
@@ -75,7 +75,7 @@ impl ListenerFilter {
     }
 }
 
-/// A socket that hears of every change to nf_tables of its network namespace.
+/// A socket that receives a notification of every change to nf_tables of its network namespace.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -106,8 +106,8 @@ impl Listener {
         Ok(ListenerFilter { socket })
     }
 
-    /// Waits until something changes, for at most this long, and hands on what sockets with other
-    /// numbers than these did. Returns whether anything was received at all.
+    /// Waits until something changes, for at most this long, and passes on the changes by sockets
+    /// whose port ID is not an `own` one. Returns whether anything was received at all.
     pub fn wait(
         &mut self,
         patience: Duration,

@@ -27,7 +27,7 @@ pub struct Table {
 /// The sockets that may change a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ownership {
-    /// Any socket of a process with the right to it.
+    /// Any socket of a process with `CAP_NET_ADMIN`.
     #[default]
     Shared,
     /// Only the socket that created it or took it over, as long as that is open. Afterwards it stays
@@ -312,7 +312,7 @@ impl Set {
         };
         let data = match &self.kind {
             Kind::Map(fields) if **fields == [Field::Classid] => HOST_ORDER,
-            // A verdict has no bytes to turn around, and nft 1.0.6 ends if it is told to.
+            // A verdict has no bytes to swap, and nft 1.0.6 aborts if it is to swap them.
             _ => NETWORK_ORDER,
         };
         Some([0, 4, order(&self.key), 0, 0, 0, 1, 4, data, 0, 0, 0])
@@ -405,7 +405,7 @@ const ELEMENT_DATA: u16 = 2;
 const ELEMENT_FLAGS: u16 = 3;
 const ELEMENT_USER_DATA: u16 = 6;
 const ELEMENT_EXPRESSION: u16 = 7;
-/// The only expression of a set's elements that is written.
+/// `NFTA_SET_EXPR`: the expression that every element of the set has. Only counters are written.
 const SET_EXPRESSION: u16 = 17;
 const COUNTER_PACKETS: u16 = 2;
 const ELEMENT_KEY_END: u16 = 10;
@@ -498,7 +498,7 @@ pub(super) fn counted_packets(rule: Read<'_>) -> Option<u64> {
 #[derive(Clone, Debug)]
 pub(super) enum ListedElement {
     Whole(Element),
-    /// The key behind the last of a range whose first key is an element before it.
+    /// The exclusive end of the range that begins with an element before it.
     Behind(Value),
 }
 

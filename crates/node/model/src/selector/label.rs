@@ -1,4 +1,4 @@
-//! Label selectors.
+//! Label selectors: parsing, canonical text and matching, with the messages of Kubernetes.
 
 use std::{collections::BTreeSet, fmt};
 

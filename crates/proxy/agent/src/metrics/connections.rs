@@ -58,7 +58,7 @@ struct ConnectionCollector {
     totals: Mutex<BTreeMap<IpFamily, Totals>>,
 }
 
-/// Totals of one family. Counters of elements begin again when these are replaced; totals do not.
+/// Totals of one family. The counter of an element begins at zero when it is replaced; totals do not.
 #[derive(Debug, Default)]
 struct Totals {
     last: HashMap<(Arc<str>, SocketAddr), u64>,
@@ -77,7 +77,7 @@ impl Totals {
         let there: BTreeSet<&Arc<str>> = new.keys().collect();
         self.series.retain(|service, _| there.contains(service));
         let mut new: Vec<(Arc<str>, u64)> = new.into_iter().collect();
-        // Of those without a series, the busiest get what is free.
+        // A series that is free goes to the busiest Service port without one, which then keeps it.
         new.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         for (service, count) in new {
             let is_known = self.series.contains_key(&service);
@@ -108,7 +108,7 @@ impl Collector for ConnectionCollector {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         let mut encoder = encoder.encode_descriptor(
             "weft_proxy_service_connections",
-            "Connections of the Service ports that had the most first, and of all others.",
+            "Connections of up to 100 Service ports of a family, and of all others.",
             None,
             MetricType::Counter,
         )?;

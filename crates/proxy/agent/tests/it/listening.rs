@@ -1,3 +1,5 @@
+//! Listeners whose address is taken: retried, or fatal.
+
 use std::{
     io,
     net::TcpListener,

@@ -1,3 +1,5 @@
+//! Metrics compared with the names, types, labels and buckets of kube-proxy.
+
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;

@@ -1,3 +1,5 @@
+//! Pages of the health and metrics addresses.
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;

@@ -1,3 +1,5 @@
+//! Health checks of Services on their `healthCheckNodePort`.
+
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     time::Duration,

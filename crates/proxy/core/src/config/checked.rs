@@ -236,8 +236,8 @@ impl ProxyConfig {
         }
     }
 
-    /// Everything but Services that a backend needs for one family; the networks of ServiceCIDRs are
-    /// added by those who watch them.
+    /// Everything but Services that a backend needs for one family. The networks of ServiceCIDRs are
+    /// empty: the watcher adds them.
     pub fn settings(&self, family: IpFamily, node: &NodeNetwork) -> Settings {
         let node_ports = self.node_port_addresses(family, node.node_ip);
         let localhost_node_ports = family == IpFamily::V4 && self.serves_localhost();

@@ -1,4 +1,4 @@
-//! Failures of netlink at any moment: what follows is right.
+//! Failures of netlink at any call, after which the kernel's state becomes right again.
 
 use std::time::Duration;
 

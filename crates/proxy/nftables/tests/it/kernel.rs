@@ -448,7 +448,7 @@ fn what_another_process_changes_is_noticed_and_repaired() {
     });
 }
 
-/// Ends after so many commits, as a process that is killed.
+/// Ends after this many commits, as a process that is killed.
 struct Killed {
     kernel: HostKernel,
     commits: usize,

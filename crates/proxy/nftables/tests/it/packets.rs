@@ -54,7 +54,7 @@ fn to(address: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(address, port)
 }
 
-/// All servers that answer in so many tries.
+/// All servers that answer in this many tries.
 fn servers(network: &Network, sender: Sender, front: SocketAddr, tries: usize) -> BTreeSet<String> {
     let one = |_| answered(network.ask(sender, front, Protocol::Tcp)).0;
     (0..tries).map(one).collect()

@@ -68,9 +68,9 @@ impl Contents {
 pub(crate) struct Simulated {
     pub(crate) table: Option<Contents>,
     values: BTreeMap<String, BTreeMap<Vec<u8>, Element>>,
-    /// The number of calls until this one fails.
+    /// A fault, and the number of calls before it.
     pub(crate) fault: Option<(usize, Fault)>,
-    /// Reads fail so often from now on: EINTR of dumps that never get through.
+    /// Number of reads that fail from now on, as dumps that EINTR always interrupts.
     pub(crate) failing_reads: usize,
     pub(crate) commits: usize,
 }

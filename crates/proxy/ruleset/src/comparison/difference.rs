@@ -1,3 +1,5 @@
+//! Differences between two rulesets as values, and as text.
+
 use std::fmt;
 
 use weft_model::Protocol;

@@ -1,3 +1,5 @@
+//! Tests of comparing two rulesets.
+
 use weft_model::IpFamily;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of parsing rules.
+
 use super::*;
 use crate::ChainName;
 

@@ -1,3 +1,5 @@
+//! A table under change: the commands between `*TABLE` and `COMMIT`.
+
 use std::collections::{HashMap, hash_map};
 
 use weft_model::IpFamily;

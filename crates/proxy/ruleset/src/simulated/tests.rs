@@ -1,3 +1,5 @@
+//! Tests of the simulated iptables-restore.
+
 use weft_model::IpFamily;
 
 use super::*;

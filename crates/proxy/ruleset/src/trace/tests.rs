@@ -1,3 +1,5 @@
+//! Tests of tracing packets through rules.
+
 use weft_model::IpFamily;
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Route provider in memory, with the latencies, limits and faults of a profile.
+//! Simulated route provider: a table in memory, with latencies, limits and faults.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +15,7 @@ pub struct Profile {
     pub list: Duration,
     /// Latency of a mutation, until it has taken effect.
     pub mutation: Duration,
-    /// True if a mutation locks the table for others.
+    /// True if a mutation locks the table for other mutations.
     pub exclusive: bool,
     /// Number of mutations that a controller should run at the same time.
     pub parallel: usize,

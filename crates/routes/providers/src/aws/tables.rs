@@ -1,4 +1,4 @@
-//! The route tables of a cluster.
+//! EC2 route tables of a cluster: chosen by ID or by tag, and read page by page.
 
 use std::{
     sync::{Mutex, PoisonError},

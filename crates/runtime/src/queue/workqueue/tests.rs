@@ -1,3 +1,5 @@
+//! Tests of the work queue.
+
 use std::time::Duration;
 
 use futures::FutureExt;

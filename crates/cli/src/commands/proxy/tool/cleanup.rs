@@ -1,4 +1,4 @@
-//! `weft proxy cleanup`.
+//! `weft proxy cleanup`: removes the rules of service proxies from the kernel.
 
 use std::{
     thread,
@@ -47,8 +47,8 @@ impl CleanupArguments {
     }
 }
 
-/// Waits for rules that are not ours. kube-proxy writes its first ones all at once, so where there
-/// are some there are all.
+/// Waits for the rules of another proxy. Those that are found are complete: kube-proxy writes its
+/// first ones at once, and chains count once they are filled.
 fn wait_for_another(family: IpFamily) -> anyhow::Result<()> {
     let mut reminder = Instant::now();
     while find(family)?.iter().all(|rules| rules.is_own_table()) {

@@ -109,7 +109,7 @@ fn compare(programs: &Iptables, state: &FamilyState) -> anyhow::Result<(Vec<Find
             best = Some(found);
         }
     }
-    best.context("compare with the kernel")
+    best.context("cannot compare with the kernel")
 }
 
 fn from_cluster(resolved: &Resolved, master: Option<&str>) -> anyhow::Result<Snapshot> {
@@ -121,5 +121,5 @@ fn from_cluster(resolved: &Resolved, master: Option<&str>) -> anyhow::Result<Sna
         Snapshot::read(&connect(&config, None)?).await
     });
     read.map_err(anyhow::Error::from_boxed)
-        .context("read the cluster's objects")
+        .context("cannot read the cluster's objects")
 }

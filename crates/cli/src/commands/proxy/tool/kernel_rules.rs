@@ -1,4 +1,4 @@
-//! Rules of service proxies in the kernel, whoever wrote them.
+//! Rules of service proxies in the kernel, of weft and of kube-proxy.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ impl KernelRules {
     }
 }
 
-/// All rules of service proxies in the kernel for one family.
+/// All rules of service proxies in the kernel for one family. Chains count once they are filled.
 pub(super) fn find(family: IpFamily) -> anyhow::Result<Vec<KernelRules>> {
     let mut found = Vec::new();
     let mut nftables = Nftables::open()?;

@@ -1,4 +1,4 @@
-//! `weft proxy status`.
+//! `weft proxy status`: rules of service proxies in the kernel, and which of them are stale.
 
 use std::{
     fmt,
@@ -48,7 +48,7 @@ impl Running {
     }
 }
 
-/// The command that removes rules which nobody maintains.
+/// The way to remove stale rules.
 fn remedy(rules: KernelRules) -> &'static str {
     match rules {
         KernelRules::OwnTable(_) => "weft proxy cleanup --hand-over",
@@ -96,7 +96,7 @@ impl StatusArguments {
     }
 }
 
-/// A line for each set of rules, and the number of those that nobody maintains.
+/// A line for each set of rules, and the number of stale ones.
 fn report(found: &[KernelRules], running: Option<Running>) -> (String, usize) {
     if found.is_empty() {
         return ("the kernel has no rules of a service proxy\n".to_owned(), 0);

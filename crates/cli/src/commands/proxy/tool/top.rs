@@ -15,7 +15,7 @@ pub(crate) struct TopArguments {
     /// Seconds between two readings
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     interval: u64,
-    /// Number of readings; 0 for no end
+    /// Number of readings; 0 reads until the command is interrupted
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     rounds: u64,
     /// Maximum number of endpoints to show

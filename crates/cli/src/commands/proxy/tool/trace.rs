@@ -84,7 +84,7 @@ impl TraceArguments {
             let mut rules = Ruleset::new(family);
             rules
                 .restore(&plan.to_string())
-                .context("apply the rendered rules")?;
+                .context("cannot apply the rendered rules")?;
             rules
         };
         output::text(&self.tell(&rules))
@@ -152,15 +152,15 @@ impl TraceArguments {
 }
 
 fn live(family: IpFamily, variant: VariantChoice) -> anyhow::Result<Ruleset> {
-    let programs = Iptables::detect(family, variant).context("find iptables")?;
+    let programs = Iptables::detect(family, variant).context("cannot find iptables")?;
     let mut text = String::new();
     programs
         .save_lines(None, &mut |line| {
             text.push_str(line);
             text.push('\n');
         })
-        .context("read the kernel's rules")?;
-    Ruleset::parse(&text, family).context("understand the kernel's rules")
+        .context("cannot read the kernel's rules")?;
+    Ruleset::parse(&text, family).context("cannot parse the kernel's rules")
 }
 
 #[cfg(test)]

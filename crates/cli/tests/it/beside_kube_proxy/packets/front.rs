@@ -21,13 +21,13 @@ pub(super) const UNKNOWN_PORT: u16 = 7;
 pub(super) struct Front {
     pub(super) target: SocketAddr,
     pub(super) transport: Transport,
-    /// For people who read about a difference.
+    /// Namespace and name of the Service, for messages.
     pub(super) name: String,
-    /// True if a client's address decides about its endpoint.
+    /// True if the Service has session affinity.
     pub(super) has_affinity: bool,
     /// Addresses of the family in the Service's slices.
     pub(super) endpoints: Vec<IpAddr>,
-    /// Those of them that are on this node: others do not send through it.
+    /// Those of them on this node. Pods of other nodes do not send through it.
     pub(super) local_endpoints: Vec<IpAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! A Service that shows which changes a proxy has followed.
+//! A Service that shows which changes a proxy has processed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,8 +14,8 @@ const ADDRESSES: [(&str, &str, &str); 2] = [
     ("IPv6", "fd00:10:96::fa01", "fd00:10:244:250::1"),
 ];
 
-/// A Service and its endpoints whose ports are of no other moment. A proxy that serves it has
-/// followed everything that was written before, as far as one watch tells of it.
+/// A Service and its endpoints, with ports that no other mark has. A proxy that serves it has
+/// processed everything that was written earlier to the same kinds of objects.
 #[derive(Debug)]
 pub(super) struct Mark {
     port: u16,

@@ -13,7 +13,7 @@ use super::front::Front;
 /// A sender of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Client {
-    /// Pods that are no endpoint of the Service, each with an address of its own.
+    /// Pods that are not endpoints of the Service, each with an address of its own.
     Pods,
     /// A pod of this node that is an endpoint of the Service, ready or not.
     Endpoint(IpAddr),
@@ -90,7 +90,7 @@ enum Detail {
 /// The way of a packet, without what differs by chance or by a documented choice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
-    /// None for what is left to chance.
+    /// `None` for parts that are random.
     Arrived {
         at: Option<SocketAddr>,
         seen: Option<(Seen, Back)>,
@@ -124,7 +124,7 @@ enum Refusal {
     Tcp,
     /// ICMP of this code.
     Code(u8),
-    /// The node itself accepted a connection: it is no refusal, and no Service's.
+    /// Not a refusal: a listener of the node itself accepted the connection.
     Accepted,
 }
 
@@ -163,7 +163,7 @@ impl Way {
 #[derive(Default)]
 pub(super) struct Observations(BTreeMap<(String, Client, Front), BTreeSet<Way>>);
 
-/// Sends from every client to every front, so many times for each endpoint.
+/// Sends from every client to every front, `tries` times for each endpoint.
 pub(super) fn observe(site: &mut Site, fronts: &[Front], tries: usize) -> Observations {
     let mut number = 0;
     let mut probes = Vec::new();

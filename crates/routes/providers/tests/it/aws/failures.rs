@@ -10,7 +10,7 @@ fn label<T>(answer: &Answer<T>) -> &'static str {
     result.map_or_else(ProviderError::label, |_| "ok")
 }
 
-/// Every code, and what a create, a replacement, a delete and a list become by it.
+/// Each error code, with the class of error that a create, a replace, a delete and a list return.
 #[tokio::test]
 async fn every_code_of_ec2_arrives_as_what_to_do_about_it() {
     let double = double(options()).await;
