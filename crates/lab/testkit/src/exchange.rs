@@ -26,8 +26,13 @@ pub const SILENCE: Duration = Duration::from_millis(300);
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// An answer: who gave it, and which address it saw.
-    From { server: String, seen: IpAddr },
+    /// An answer of a server.
+    From {
+        /// Name of the server.
+        server: String,
+        /// Address of the client as the server saw it.
+        seen: IpAddr,
+    },
     /// The port is unreachable.
     Refused,
     /// No reply in time.
@@ -38,7 +43,7 @@ pub enum Reply {
 pub fn serve(name: &str, address: SocketAddr, protocol: Protocol) {
     let name = name.to_owned();
     if protocol == Protocol::Udp {
-        let socket = UdpSocket::bind(address).unwrap();
+        let socket = UdpSocket::bind(address).expect("the address is of this namespace");
         thread::spawn(move || {
             let mut word = [0; 8];
             while let Ok((_, peer)) = socket.recv_from(&mut word) {
@@ -48,9 +53,9 @@ pub fn serve(name: &str, address: SocketAddr, protocol: Protocol) {
         });
         return;
     }
-    let socket = stream_socket(address, protocol).unwrap();
-    bind(&socket, &address).unwrap();
-    listen(&socket, 64).unwrap();
+    let socket = stream_socket(address, protocol).expect("the kernel has the protocol");
+    bind(&socket, &address).expect("the address is of this namespace");
+    listen(&socket, 64).expect("a bound socket can listen");
     let listener = TcpListener::from(socket);
     thread::spawn(move || {
         while let Ok((stream, peer)) = listener.accept() {
@@ -93,9 +98,13 @@ pub fn speaks(protocol: Protocol) -> bool {
 
 /// The source that the calling thread's namespace would choose.
 pub fn source_for(target: SocketAddr) -> IpAddr {
-    let socket = UdpSocket::bind(SocketAddr::new(unspecified(target), 0)).unwrap();
-    socket.connect(target).unwrap();
-    socket.local_addr().unwrap().ip()
+    let socket = UdpSocket::bind(SocketAddr::new(unspecified(target), 0))
+        .expect("every namespace has sockets");
+    socket.connect(target).expect("there is a route");
+    socket
+        .local_addr()
+        .expect("a connected socket has an address")
+        .ip()
 }
 
 fn unspecified(like: SocketAddr) -> IpAddr {
@@ -106,12 +115,7 @@ fn unspecified(like: SocketAddr) -> IpAddr {
 }
 
 /// Asks once, from an address of the calling thread's namespace.
-pub fn ask(
-    source: IpAddr,
-    target: SocketAddr,
-    protocol: Protocol,
-    patience: Duration,
-) -> Reply {
+pub fn ask(source: IpAddr, target: SocketAddr, protocol: Protocol, patience: Duration) -> Reply {
     let source = SocketAddr::new(source, 0);
     let words = match protocol {
         Protocol::Udp => ask_datagram(source, target, patience),
@@ -137,13 +141,16 @@ fn ask_datagram(source: SocketAddr, target: SocketAddr, patience: Duration) -> i
     }
     let mut words = [0; 100];
     let length = socket.recv(&mut words)?;
-    Ok(read(std::str::from_utf8(&words[..length]).unwrap()))
+    Ok(read(
+        std::str::from_utf8(&words[..length]).expect("servers answer with text"),
+    ))
 }
 
 /// A connection that can be asked again and again.
 pub struct Conversation(BufReader<TcpStream>);
 
 impl Conversation {
+    /// Connects from an address of the calling thread's namespace.
     pub fn open(
         source: SocketAddr,
         target: SocketAddr,
@@ -160,6 +167,7 @@ impl Conversation {
         Ok(Self(BufReader::new(TcpStream::from(socket))))
     }
 
+    /// Sends a line and reads the server's.
     pub fn ask(&mut self) -> io::Result<Reply> {
         self.0.get_mut().write_all(b"?\n")?;
         let mut line = String::new();
@@ -169,9 +177,12 @@ impl Conversation {
 }
 
 fn read(answer: &str) -> Reply {
-    let (server, seen) = answer.trim_end().split_once(' ').unwrap();
+    let (server, seen) = answer
+        .trim_end()
+        .split_once(' ')
+        .expect("a name and an address");
     Reply::From {
         server: server.to_owned(),
-        seen: seen.parse().unwrap(),
+        seen: seen.parse().expect("an address"),
     }
 }

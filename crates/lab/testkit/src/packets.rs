@@ -10,5 +10,5 @@ mod site;
 mod wire;
 
 pub use observer::Fate;
-pub use site::{Probe, Site, Stand};
+pub use site::{Location, Probe, Site};
 pub use wire::{Answer, Transport};

@@ -18,15 +18,19 @@ use crate::{
     lab::{Lab, Namespace},
 };
 
-/// On which all servers listen.
+/// The port on which all servers listen.
 pub const SERVER_PORT: u16 = 8080;
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
+    /// The first pod of the node.
     PodA,
+    /// The second pod of the node.
     PodB,
+    /// The node itself.
     Node,
+    /// The client outside, under its first address.
     Client,
     /// The client, under another of its addresses.
     ClientAs(u8),
@@ -49,8 +53,8 @@ pub fn at(family: IpFamily, place: &str) -> IpAddr {
         _ => panic!("no place {place}"),
     };
     match family {
-        IpFamily::V4 => v4.parse().unwrap(),
-        IpFamily::V6 => v6.parse().unwrap(),
+        IpFamily::V4 => v4.parse().expect("an address"),
+        IpFamily::V6 => v6.parse().expect("an address"),
     }
 }
 
@@ -60,7 +64,7 @@ pub fn cluster_ip(family: IpFamily, number: u8) -> IpAddr {
         IpFamily::V4 => format!("10.96.0.{number}"),
         IpFamily::V6 => format!("fd00:10:96::{number:x}"),
     };
-    text.parse().unwrap()
+    text.parse().expect("an address")
 }
 
 /// One of the client's further addresses.
@@ -69,9 +73,10 @@ pub fn further(family: IpFamily, number: u8) -> IpAddr {
         IpFamily::V4 => format!("192.168.0.{number}"),
         IpFamily::V6 => format!("fd00:192::{number:x}"),
     };
-    text.parse().unwrap()
+    text.parse().expect("an address")
 }
 
+/// Numbers of the client's further addresses.
 pub const FURTHER: std::ops::Range<u8> = 20..36;
 
 /// The namespaces of one family. Servers in the pods and on the other node answer by TCP and UDP.
@@ -149,7 +154,9 @@ impl ServiceNetwork {
 
     /// The addresses of the node.
     pub fn own_addresses(&self) -> BTreeSet<IpAddr> {
-        ["node", "gateway"].map(|place| at(self.family, place)).into()
+        ["node", "gateway"]
+            .map(|place| at(self.family, place))
+            .into()
     }
 
     /// Sends a request and waits for the reply.
@@ -229,7 +236,7 @@ impl Plan {
             IpFamily::V4 => 24,
             IpFamily::V6 => 64,
         };
-        IpNet::new(at(self.family, place), length).unwrap()
+        IpNet::new(at(self.family, place), length).expect("a prefix length")
     }
 
     /// A pod is on a wire of its own, so that everything it sends passes the node.
@@ -271,7 +278,7 @@ pub fn service(family: IpFamily, name: &str, number: u8, more: &Value) -> Value 
         "ports": [port("tcp", "TCP"), port("udp", "UDP"), port("sctp", "SCTP")],
     });
     let mut ingress = json!([]);
-    for (key, value) in more.as_object().unwrap() {
+    for (key, value) in more.as_object().expect("fields of a spec") {
         match key.as_str() {
             "balancer" => ingress = json!([{"ip": value}]),
             _ => spec[key] = value.clone(),

@@ -18,7 +18,7 @@ use rustix::{
 };
 
 use super::{
-    site::Stand,
+    site::Location,
     wire::{Answer, Arrival},
 };
 use crate::lab::Namespace;
@@ -42,13 +42,13 @@ pub(super) struct Fates(Arc<Mutex<Open>>);
 
 #[derive(Default)]
 struct Open {
-    fates: HashMap<u32, (Stand, Fate)>,
+    fates: HashMap<u32, (Location, Fate)>,
     last_arrival: Option<Instant>,
 }
 
 impl Fates {
     /// Expects a request from there.
-    pub(super) fn expect(&self, number: u32, from: Stand) {
+    pub(super) fn expect(&self, number: u32, from: Location) {
         self.open().fates.insert(number, (from, Fate::default()));
     }
 
@@ -70,7 +70,7 @@ impl Fates {
         known.map(|(_, fate)| fate).unwrap_or_default()
     }
 
-    fn note(&self, at: Stand, arrival: Arrival) {
+    fn note(&self, at: Location, arrival: Arrival) {
         let mut open = self.open();
         let number = match arrival {
             Arrival::Request(request) => request.number,
@@ -81,7 +81,7 @@ impl Fates {
         };
         match arrival {
             // Every request passes the node, and none ends there.
-            Arrival::Request(_) if at == Stand::Node => return,
+            Arrival::Request(_) if at == Location::Node => return,
             Arrival::Request(request) => {
                 let place = (request.target, request.source.ip());
                 fate.arrived.get_or_insert(place);
@@ -100,7 +100,7 @@ impl Fates {
 }
 
 /// Notes all that arrives in a namespace from now on, on threads that end with the process.
-pub(super) fn observe(namespace: &Namespace, at: Stand, fates: &Fates) {
+pub(super) fn observe(namespace: &Namespace, at: Location, fates: &Fates) {
     // A socket of one protocol does not see what its own host sends.
     for protocol in [eth::IP, eth::IPV6] {
         let socket = namespace
@@ -114,7 +114,7 @@ pub(super) fn observe(namespace: &Namespace, at: Stand, fates: &Fates) {
     }
 }
 
-fn read(socket: &OwnedFd, at: Stand, fates: &Fates) {
+fn read(socket: &OwnedFd, at: Location, fates: &Fates) {
     let mut packet = [0; 256];
     loop {
         match recv(socket, &mut packet[..], RecvFlags::empty()) {

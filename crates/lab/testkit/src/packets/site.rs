@@ -31,7 +31,7 @@ const FIRST_PORT: u16 = 1024;
 
 /// A place from which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stand {
+pub enum Location {
     /// The node itself.
     Node,
     /// The pods, of this node and of all others: every address of `10.244.0.0/16` and
@@ -45,7 +45,7 @@ pub enum Stand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Place of the sender.
-    pub from: Stand,
+    pub from: Location,
     /// The sender's address; replies need not find their way back to it.
     pub source: IpAddr,
     /// TCP, UDP or SCTP.
@@ -57,7 +57,7 @@ pub struct Probe {
 /// A node with pods and an outside, and observers in all three.
 pub struct Site {
     node: Namespace,
-    senders: HashMap<(Stand, bool), OwnedFd>,
+    senders: HashMap<(Location, bool), OwnedFd>,
     fates: Fates,
     next_number: u32,
     /// Source ports that were used, so that no request belongs to an earlier connection.
@@ -116,9 +116,9 @@ impl Site {
         let fates = Fates::default();
         let mut senders = HashMap::new();
         for (at, namespace) in [
-            (Stand::Node, &node),
-            (Stand::Pods, &pods),
-            (Stand::Outside, &outside),
+            (Location::Node, &node),
+            (Location::Pods, &pods),
+            (Location::Outside, &outside),
         ] {
             observe(namespace, at, &fates);
             for (is_ipv6, family) in [(false, AddressFamily::INET), (true, AddressFamily::INET6)] {
@@ -188,10 +188,10 @@ impl Site {
             target: SocketAddr::new(target.parse().expect("an address"), 9),
         };
         let probes = [
-            probe(Stand::Outside, "192.168.0.9", "10.244.1.1"),
-            probe(Stand::Outside, "fd00:192::9", "fd00:10:244:1::1"),
-            probe(Stand::Pods, "10.244.1.1", "192.168.0.9"),
-            probe(Stand::Pods, "fd00:10:244:1::1", "fd00:192::9"),
+            probe(Location::Outside, "192.168.0.9", "10.244.1.1"),
+            probe(Location::Outside, "fd00:192::9", "fd00:10:244:1::1"),
+            probe(Location::Pods, "10.244.1.1", "192.168.0.9"),
+            probe(Location::Pods, "fd00:10:244:1::1", "fd00:192::9"),
         ];
         loop {
             let fates = self.send(&probes);
@@ -241,7 +241,7 @@ fn prepare(namespace: &Namespace) {
     });
 }
 
-impl Stand {
+impl Location {
     /// The sender's address of this number: thousands of different ones of pods and of the outside,
     /// always the same of the node.
     pub fn source(self, number: u16, is_ipv6: bool) -> IpAddr {

@@ -98,7 +98,7 @@ fn connections_are_spread_over_all_endpoints() {
             ]);
             for protocol in BOTH {
                 let target = to(cluster_ip(family, 10), 80);
-                let one = || answered(network.ask_for(PodB, target, protocol, PATIENCE)).0;
+                let one = || answered(network.request(PodB, target, protocol, PATIENCE)).0;
                 let servers: BTreeSet<String> = (0..60).map(|_| one()).collect();
                 assert_eq!(servers, EVERYWHERE.map(str::to_owned).into(), "{protocol}");
             }
@@ -142,7 +142,7 @@ fn the_external_policy_local_keeps_sources_and_stays_on_the_node() {
             for protocol in BOTH {
                 for target in [to(at(family, "balancer"), 80), to(node, 30012)] {
                     for _ in 0..8 {
-                        let reply = network.ask_for(Client, target, protocol, PATIENCE);
+                        let reply = network.request(Client, target, protocol, PATIENCE);
                         let seen = at(family, "client");
                         assert_eq!(answered(reply), ("pod-a".to_owned(), seen), "{target}");
                     }
@@ -178,7 +178,7 @@ fn the_internal_policy_local_stays_on_the_node() {
             for protocol in BOTH {
                 for _ in 0..8 {
                     let target = to(cluster_ip(family, 14), 80);
-                    let reply = network.ask_for(PodB, target, protocol, PATIENCE);
+                    let reply = network.request(PodB, target, protocol, PATIENCE);
                     let seen = at(family, "pod-b");
                     assert_eq!(answered(reply), ("pod-a".to_owned(), seen));
                 }
@@ -237,7 +237,7 @@ fn a_client_with_affinity_stays_where_it_was_and_others_go_elsewhere() {
                         to(cluster_ip(family, 17), 80),
                     ];
                     let one =
-                        |target| answered(network.ask_for(sender, target, protocol, PATIENCE)).0;
+                        |target| answered(network.request(sender, target, protocol, PATIENCE)).0;
                     let own: BTreeSet<String> = targets.repeat(2).into_iter().map(one).collect();
                     assert_eq!(own.len(), 1, "{sender:?} {protocol}: {own:?}");
                     servers.extend(own);
@@ -311,7 +311,7 @@ fn a_service_without_endpoints_refuses_at_once() {
             thread::scope(|scope| {
                 for (sender, target) in asked {
                     scope.spawn(move || {
-                        let reply = asking.ask_for(sender, target, Protocol::Tcp, PATIENCE);
+                        let reply = asking.request(sender, target, Protocol::Tcp, PATIENCE);
                         assert_eq!(reply, Reply::Refused, "{sender:?} {target}");
                     });
                 }

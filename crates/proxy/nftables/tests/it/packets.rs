@@ -15,7 +15,7 @@ use weft_model::{IpFamily, Protocol};
 use weft_nftables::{Fate, HostKernel, TABLE, Watch, trace, trace_live};
 use weft_proxy::{LocalDetector, NodePortTail, service_networks};
 use weft_testkit::{
-    exchange::{Conversation, PATIENCE, Reply},
+    exchange::{Conversation, PATIENCE, Reply, ask, serve},
     lab::{self, Lab},
     service_network::{
         FURTHER, SERVER_PORT,
@@ -576,7 +576,8 @@ fn no_connection_is_lost_while_endpoints_come_and_go() {
             ]);
             let fronts = [23, 24].map(|number| to(cluster_ip(family, number), 80));
             let is_over = AtomicBool::new(false);
-            let (pod, world, node) = (&network.pods[0], &mut network.world, &network.node);
+            let Network { machines, world } = &mut network;
+            let (pod, node) = (&machines.pods[0], &machines.node);
             let asked: usize = thread::scope(|scope| {
                 let asking = fronts.map(|front| {
                     let is_over = &is_over;
@@ -586,7 +587,7 @@ fn no_connection_is_lost_while_endpoints_come_and_go() {
                             let mut count = 0;
                             while !is_over.load(Ordering::Relaxed) {
                                 let patience = PATIENCE;
-                                let reply = exchange::ask(source, front, Protocol::Udp, patience);
+                                let reply = ask(source, front, Protocol::Udp, patience);
                                 answered(reply);
                                 count += 1;
                             }

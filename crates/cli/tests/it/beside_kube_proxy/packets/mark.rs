@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::json;
 use weft_testkit::{
     cluster::{Edit, ObjectName},
-    packets::{Probe, Site, Stand, Transport},
+    packets::{Location, Probe, Site, Transport},
 };
 
 /// Addresses of the Service and its endpoint in each family.
@@ -65,8 +65,8 @@ impl Mark {
         let probes = ADDRESSES.map(|(_, front, _)| {
             let front: IpAddr = front.parse().unwrap();
             Probe {
-                from: Stand::Outside,
-                source: Stand::Outside.source(self.port, front.is_ipv6()),
+                from: Location::Outside,
+                source: Location::Outside.source(self.port, front.is_ipv6()),
                 transport: Transport::Tcp,
                 target: SocketAddr::new(front, self.port),
             }

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use weft_testkit::packets::{Answer, Fate, Probe, Site, Stand, Transport};
+use weft_testkit::packets::{Answer, Fate, Location, Probe, Site, Transport};
 
 use super::front::Front;
 
@@ -39,11 +39,11 @@ impl Client {
         clients
     }
 
-    fn stand(self) -> Stand {
+    fn location(self) -> Location {
         match self {
-            Self::Pods | Self::Endpoint(_) => Stand::Pods,
-            Self::Node => Stand::Node,
-            Self::Outside | Self::Allowed => Stand::Outside,
+            Self::Pods | Self::Endpoint(_) => Location::Pods,
+            Self::Node => Location::Node,
+            Self::Outside | Self::Allowed => Location::Outside,
         }
     }
 
@@ -53,7 +53,7 @@ impl Client {
             Self::Endpoint(address) => address,
             Self::Allowed => Self::ALLOWED[usize::from(is_ipv6)].parse().unwrap(),
             Self::Node if front.target.ip().is_loopback() => front.target.ip(),
-            Self::Node | Self::Pods | Self::Outside => self.stand().source(number, is_ipv6),
+            Self::Node | Self::Pods | Self::Outside => self.location().source(number, is_ipv6),
         }
     }
 
@@ -98,6 +98,8 @@ enum Way {
     /// It left the node with the address that it was sent to.
     Untranslated(Seen),
     Refused(Refusal),
+    /// The node itself accepted the connection, as it does for health checks.
+    Accepted,
     Silent,
     /// A second connection of the same client came to another endpoint in spite of affinity.
     Strayed,
@@ -124,8 +126,6 @@ enum Refusal {
     Tcp,
     /// ICMP of this code.
     Code(u8),
-    /// Not a refusal: a listener of the node itself accepted the connection.
-    Accepted,
 }
 
 impl Way {
@@ -151,7 +151,7 @@ impl Way {
         }
         match fate.answered {
             None => Self::Silent,
-            Some((Answer::Accepted, _)) => Self::Refused(Refusal::Accepted),
+            Some((Answer::Accepted, _)) => Self::Accepted,
             Some(_) if probe.transport == Transport::Tcp => Self::Refused(Refusal::Tcp),
             Some((Answer::Unreachable(code), _)) => Self::Refused(Refusal::Code(code)),
             Some((Answer::Reset, _)) => unreachable!("only TCP has resets"),
@@ -177,7 +177,7 @@ pub(super) fn observe(site: &mut Site, fronts: &[Front], tries: usize) -> Observ
             for _ in 0..count {
                 number += 1;
                 probes.push(Probe {
-                    from: client.stand(),
+                    from: client.location(),
                     source: client.source(front, number),
                     transport: front.transport,
                     target: front.target,
@@ -263,6 +263,7 @@ impl Observations {
                 Way::Arrived { .. } => counts.arrived += 1,
                 Way::Untranslated(_) => counts.untranslated += 1,
                 Way::Refused(_) => counts.refused += 1,
+                Way::Accepted => counts.accepted += 1,
                 Way::Silent => counts.silent += 1,
                 Way::Strayed => counts.strayed += 1,
             }
@@ -279,6 +280,7 @@ pub(super) struct Counts {
     arrived: usize,
     untranslated: usize,
     refused: usize,
+    accepted: usize,
     silent: usize,
     strayed: usize,
 }
@@ -289,6 +291,7 @@ impl Counts {
         self.arrived += other.arrived;
         self.untranslated += other.untranslated;
         self.refused += other.refused;
+        self.accepted += other.accepted;
         self.silent += other.silent;
         self.strayed += other.strayed;
     }
@@ -314,13 +317,14 @@ impl fmt::Display for Counts {
             arrived,
             untranslated,
             refused,
+            accepted,
             silent,
             strayed,
         } = self;
         write!(
             f,
             "{pairs} pairs of client and front; {arrived} ways to endpoints, {untranslated} \
-             untranslated, {refused} refused, {silent} silent, {strayed} strayed from affinity"
+             untranslated, {refused} refused, {accepted} accepted by the node, {silent} silent, {strayed} strayed from affinity"
         )
     }
 }

@@ -98,9 +98,11 @@ impl Network {
             destination: target.ip(),
             protocol,
             destination_port: target.port(),
-            entry: sender.device().map_or(Entry::Sent, |device| Entry::Arriving {
-                device: Some(device.to_owned()),
-            }),
+            entry: sender
+                .device()
+                .map_or(Entry::Sent, |device| Entry::Arriving {
+                    device: Some(device.to_owned()),
+                }),
             mark: 0,
             local_addresses: self.own_addresses(),
             affinity: None,
@@ -135,4 +137,3 @@ impl Network {
         }
     }
 }
-
