@@ -116,10 +116,8 @@ mod tests {
     fn references_to_the_environment_are_replaced_and_the_program_is_ours() {
         let proxy = &containers(NODE).unwrap()[0];
         let line = proxy.line("/bin/weft", &[("NODE_NAME", "node-1")]);
-        assert_eq!(
-            line[..3],
-            ["/bin/weft", "proxy", "--hostname-override=node-1"]
-        );
+        assert_eq!(line[..2], ["/bin/weft", "proxy"]);
+        assert!(line.contains(&"--hostname-override=node-1".to_owned()));
     }
 
     #[test]
