@@ -120,13 +120,16 @@ impl Drop for Running {
 }
 
 impl Arena {
+    /// Ranges of ClusterIPs.
+    pub(crate) const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/12", "fd00:10:96::/112"];
+
     pub(crate) fn new(variant: &str) -> Self {
         Self::of(variant, ApiServer::builder())
     }
 
     pub(crate) fn of(variant: &str, server: Builder) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let ranges = ["10.96.0.0/12", "fd00:10:96::/112"].map(|range| range.parse().unwrap());
+        let ranges = Self::SERVICE_RANGES.map(|range| range.parse().unwrap());
         let server = {
             let _inside = runtime.enter();
             server.service_ranges(ranges).build()

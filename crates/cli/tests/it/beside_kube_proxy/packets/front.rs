@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use ipnet::IpNet;
 use serde_json::Value;
 use weft_testkit::{
     cluster::NODE,
@@ -29,6 +30,14 @@ pub(super) struct Front {
     pub(super) endpoints: Vec<IpAddr>,
     /// Those of them on this node. Pods of other nodes do not send through it.
     pub(super) local_endpoints: Vec<IpAddr>,
+}
+
+impl Front {
+    /// True if its address is of the ServiceCIDRs.
+    pub(super) fn is_cluster_ip(&self) -> bool {
+        let ranges: [IpNet; 2] = Arena::SERVICE_RANGES.map(|range| range.parse().unwrap());
+        ranges.iter().any(|range| range.contains(&self.target.ip()))
+    }
 }
 
 /// All fronts of all Services in the API server.

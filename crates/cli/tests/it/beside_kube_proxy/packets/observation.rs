@@ -241,16 +241,21 @@ impl Observations {
 
     /// Takes over what nftables does where the modes of upstream differ. What the node itself sends
     /// to an external address without endpoints may be refused by nftables, but leaves the node
-    /// untranslated with iptables, which refuses on the way in and through. And iptables remembers
-    /// 100 clients for affinity (`xt_recent`).
+    /// untranslated with iptables, which refuses on the way in and through. Addresses of
+    /// the ServiceCIDRs that no Service of this proxy has are dropped by nftables alone. And iptables
+    /// remembers 100 clients for affinity (`xt_recent`).
     pub(super) fn forgive_iptables(&mut self, nftables: &Self) {
         for ((key, ways), other) in self.0.iter_mut().zip(nftables.0.values()) {
             ways.remove(&Way::Strayed);
-            let (_, client, _) = key;
+            let (_, client, front) = key;
             let is_untranslated = |way: &Way| matches!(way, Way::Untranslated(_));
+            if !ways.iter().all(is_untranslated) {
+                continue;
+            }
             let is_refused = |way: &Way| matches!(way, Way::Refused(_));
-            let left_the_node = *client == Client::Node && ways.iter().all(is_untranslated);
-            if left_the_node && other.iter().all(is_refused) {
+            let is_refused = *client == Client::Node && other.iter().all(is_refused);
+            let is_dropped = front.is_cluster_ip() && other.iter().all(|way| *way == Way::Silent);
+            if is_refused || is_dropped {
                 ways.clone_from(other);
             }
         }
