@@ -1,7 +1,7 @@
 # The commands people need; `cargo xtask` holds whatever takes more than a line.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint deny endurance bench conformance peers clean
+.PHONY: help up test lint deny endurance bench conformance cluster peers clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -26,6 +26,9 @@ bench: ## run the benchmarks; PART=runtime for one crate, QUICK=1 to see only th
 
 conformance: ## compare with the real kube-apiserver, kube-proxy and others (needs Go, root); PART=proxy for one, QUICK=1 for what CI does, CCM=path for a real Hetzner CCM
 	@PART=$(PART) QUICK=$(QUICK) CCM=$(CCM) cargo xtask conformance
+
+cluster: ## start a real Kubernetes cluster on this machine with Weft as its network (needs Go, root); ARGS="--nodes 3 --once", ARGS=--help
+	@ARGS="$(ARGS)" cargo xtask cluster
 
 peers: ## build the pinned Kubernetes and etcd into a cache directory (needs Go)
 	@cargo xtask peers

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use crate::{
-    kubernetes, peers,
+    cluster, kubernetes, peers,
     process::{self, Progress, cargo},
     request::Request,
     setup,
@@ -20,54 +20,103 @@ use crate::{
 /// A part that can be run alone.
 struct Part {
     name: &'static str,
-    /// True if CI runs it too.
-    quick: bool,
+    when: When,
+    needs: Needs,
     run: fn(&Stage) -> anyhow::Result<()>,
 }
 
+/// The runs without `PART` that have a part.
+#[derive(Clone, Copy, PartialEq)]
+enum When {
+    Always,
+    /// Without `QUICK`.
+    Full,
+    /// With `QUICK`, which is what CI runs.
+    Quick,
+}
+
+/// Builds that a part depends on.
+#[derive(Clone, Copy, PartialEq)]
+enum Needs {
+    /// The integration tests.
+    Tests,
+    /// The programs as users run them.
+    Programs,
+    /// The parts of a cluster, which [`cluster::prepare`] builds.
+    Cluster,
+}
+
+const fn part(
+    name: &'static str,
+    when: When,
+    needs: Needs,
+    run: fn(&Stage) -> anyhow::Result<()>,
+) -> Part {
+    Part {
+        name,
+        when,
+        needs,
+        run,
+    }
+}
+
 /// In the order in which they run: what finds mistakes before what measures.
-const PARTS: [Part; 8] = [
-    Part {
-        name: "server",
-        quick: true,
-        run: Stage::tests_on_the_real_server,
-    },
-    Part {
-        name: "fuzz",
-        quick: true,
-        run: Stage::beside_kube_proxy,
-    },
-    Part {
-        name: "page",
-        quick: true,
-        run: Stage::page,
-    },
-    Part {
-        name: "moto",
-        quick: true,
-        run: Stage::moto,
-    },
-    Part {
-        name: "runtime",
-        quick: false,
-        run: |stage| stage.comparison("runtime"),
-    },
-    Part {
-        name: "routes",
-        quick: false,
-        run: Stage::routes,
-    },
-    Part {
-        name: "proxy",
-        quick: false,
-        run: |stage| stage.comparison("proxy"),
-    },
-    Part {
-        name: "report",
-        quick: false,
-        run: Stage::report,
-    },
+const PARTS: [Part; 12] = [
+    part(
+        "server",
+        When::Always,
+        Needs::Tests,
+        Stage::tests_on_the_real_server,
+    ),
+    part("fuzz", When::Always, Needs::Tests, Stage::beside_kube_proxy),
+    part("page", When::Always, Needs::Tests, Stage::page),
+    part("moto", When::Always, Needs::Tests, Stage::moto),
+    part(
+        "cluster-slice",
+        When::Quick,
+        Needs::Cluster,
+        Stage::cluster_slice,
+    ),
+    part("cluster-conformance", When::Full, Needs::Cluster, |stage| {
+        cluster::prepare(CLUSTER_PROFILE)?.conformance(&stage.output)
+    }),
+    part("cluster-network", When::Full, Needs::Cluster, |stage| {
+        cluster::prepare(CLUSTER_PROFILE)?.network(&stage.output)
+    }),
+    part("cluster-faults", When::Full, Needs::Cluster, |stage| {
+        cluster::prepare(CLUSTER_PROFILE)?.faults(&stage.output)
+    }),
+    part("runtime", When::Full, Needs::Programs, |stage| {
+        stage.comparison("runtime")
+    }),
+    part("routes", When::Full, Needs::Programs, Stage::routes),
+    part("proxy", When::Full, Needs::Programs, |stage| {
+        stage.comparison("proxy")
+    }),
+    part("report", When::Full, Needs::Programs, Stage::report),
 ];
+
+/// The cargo profile of Weft in clusters of a full run.
+const CLUSTER_PROFILE: &str = "playground";
+
+impl Part {
+    /// `PART=cluster` is every part of that group that a run has.
+    fn is_chosen(&self, request: &Request) -> bool {
+        let in_run = match self.when {
+            When::Always => true,
+            When::Full => !request.quick,
+            When::Quick => request.quick,
+        };
+        match &request.part {
+            None => in_run,
+            Some(name) if name == self.name => true,
+            Some(group) => {
+                let rest = self.name.strip_prefix(group.as_str());
+                in_run && rest.is_some_and(|rest| rest.starts_with('-'))
+            }
+        }
+    }
+}
 
 /// Random clusters of a full run.
 const SEEDS: u32 = 200;
@@ -76,17 +125,14 @@ const SEEDS: u32 = 200;
 pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
     let chosen: Vec<&Part> = PARTS
         .iter()
-        .filter(|part| match &request.part {
-            Some(name) => part.name == name,
-            None => part.quick || !request.quick,
-        })
+        .filter(|part| part.is_chosen(request))
         .collect();
     if chosen.is_empty() {
         let known: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
         bail!("no such part; there are: {}", known.join(", "));
     }
     ensure!(
-        rustix::process::geteuid().is_root() || chosen.iter().all(|part| part.quick),
+        rustix::process::geteuid().is_root() || chosen.iter().all(|part| part.when != When::Full),
         "the comparisons change the kernel of this machine: run them as root"
     );
     let mut progress = Progress::of(chosen.len() + 2);
@@ -132,7 +178,8 @@ impl Stage {
         }
         let output = workspace::target().join("conformance");
         fs::create_dir_all(&output).context("create target/conformance")?;
-        if parts.iter().any(|part| !part.quick) {
+        let needed = |needs| parts.iter().any(|part| part.needs == needs);
+        if needed(Needs::Programs) {
             // The program that is measured is built as for images.
             for (profile, program) in [("dist", "weft"), ("release", "weft-conformance")] {
                 let mut build = cargo();
@@ -143,7 +190,11 @@ impl Stage {
         Ok(Self {
             quick: request.quick,
             ccm: request.ccm.clone(),
-            suites: suites::build()?,
+            suites: if needed(Needs::Tests) {
+                suites::build()?
+            } else {
+                Vec::new()
+            },
             output,
         })
     }
@@ -191,6 +242,21 @@ impl Stage {
         let mut tests = self.tests("weft", &[name])?;
         tests.arg("--nocapture");
         process::run(tests.env("WEFT_PROXY_SEEDS", format!("{first}-{last}")))
+    }
+
+    /// A real cluster, as far as CI has time; its programs take too long to be built there.
+    fn cluster_slice(&self) -> anyhow::Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("not run: a cluster takes root");
+            return Ok(());
+        }
+        if !peers::has_cluster() {
+            eprintln!(
+                "not run: the programs of a whole cluster are not built; `cargo xtask peers cluster` builds them"
+            );
+            return Ok(());
+        }
+        cluster::prepare("dev")?.slice(&self.output)
     }
 
     /// Looks at the live page in Chromium.

@@ -5,12 +5,17 @@ use std::{env, process::ExitCode};
 
 use anyhow::bail;
 
+mod authority;
 mod bench;
 mod checks;
 mod clean;
+mod cluster;
 mod conformance;
+mod debian;
 mod deny;
+mod images;
 mod kubernetes;
+mod oci;
 mod peers;
 mod process;
 mod request;
@@ -35,6 +40,9 @@ Usage: cargo xtask <TASK>
   conformance                 tests and comparisons with the real kube-apiserver, kube-proxy and
                               others (PART=<name>, QUICK=1), and a report of them
   peers                       build the pinned Kubernetes and etcd into a cache directory
+  peers cluster               build the other programs of a whole cluster too
+  images                      write the images of Weft as OCI archives
+  cluster                     a real Kubernetes cluster on this machine (flags in ARGS; --help)
   kubernetes up|down|status   a real kube-apiserver with etcd on loopback
   clean                       stop what was started and remove what was built";
 
@@ -55,6 +63,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[&str]) -> anyhow::Result<()> {
+    if let Some(result) = cluster::become_part(arguments) {
+        return result;
+    }
     match arguments {
         ["up"] => up::run(),
         ["setup"] => setup::run(),
@@ -65,6 +76,9 @@ fn run(arguments: &[&str]) -> anyhow::Result<()> {
         ["bench"] => bench::run(&Request::from_environment()),
         ["conformance"] => conformance::run(&Request::from_environment()),
         ["peers"] => peers::build(),
+        ["peers", "cluster"] => peers::build_cluster(),
+        ["cluster"] => cluster::run(),
+        ["images"] => images::run(),
         ["kubernetes", "up"] => kubernetes::up(),
         ["kubernetes", "down"] => kubernetes::down(),
         ["kubernetes", "status"] => kubernetes::status(),

@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail};
 
 use crate::process::{self, Progress};
 
+mod cluster;
 mod module;
 mod moto;
 mod plugins;
@@ -84,6 +85,21 @@ pub(crate) fn build() -> anyhow::Result<()> {
         eprintln!("peers are up to date in {}", bin.display());
     }
     Ok(())
+}
+
+/// Builds what a whole cluster needs and is not there yet.
+pub(crate) fn build_cluster() -> anyhow::Result<()> {
+    cluster::build(&directory()?)
+}
+
+/// The sources of Kubernetes, as Go keeps them.
+pub(crate) fn kubernetes_sources() -> anyhow::Result<PathBuf> {
+    Go::prepare(&directory()?.join("module"))?.directory_of("k8s.io/kubernetes")
+}
+
+/// True if the programs of a whole cluster are there.
+pub(crate) fn has_cluster() -> bool {
+    directory().is_ok_and(|directory| cluster::is_built(&directory))
 }
 
 fn build_programs(directory: &Path) -> anyhow::Result<()> {
@@ -211,6 +227,25 @@ impl Go {
             .args(["build", "-trimpath", "-ldflags", &self.link_flags, "-o"])
             .arg(program);
         process::run(command.arg(package))
+    }
+
+    /// Builds the test program of a package.
+    fn build_tests(&self, package: &str, program: &Path) -> anyhow::Result<()> {
+        let mut command = self.command();
+        command
+            .args(["test", "-c", "-trimpath", "-ldflags", &self.link_flags])
+            .arg("-o")
+            .arg(program);
+        process::run(command.arg(package))
+    }
+
+    /// The directory of a module's sources.
+    fn directory_of(&self, module: &str) -> anyhow::Result<PathBuf> {
+        let path = process::output(
+            self.command()
+                .args(["list", "-m", "-f", "{{.Dir}}", module]),
+        )?;
+        Ok(PathBuf::from(path.trim()))
     }
 
     fn command(&self) -> Command {

@@ -46,6 +46,12 @@ const BROWSER: [Package; 1] = [Package {
     evidence: &["chromium"],
 }];
 
+/// The program by which `make cluster` makes root file systems.
+const CLUSTER: [Package; 1] = [Package {
+    name: "mmdebstrap",
+    evidence: &["mmdebstrap"],
+}];
+
 /// Packages that are missing and could not be installed.
 #[derive(Debug)]
 pub(crate) struct Missing {
@@ -71,6 +77,11 @@ impl std::error::Error for Missing {}
 /// Packages that kernel tests need.
 pub(crate) fn run() -> anyhow::Result<()> {
     install(&PACKAGES)
+}
+
+/// Packages that a cluster needs.
+pub(crate) fn cluster() -> anyhow::Result<()> {
+    install(&CLUSTER)
 }
 
 /// A browser.

@@ -1,12 +1,10 @@
 //! Certificates, keys and tokens for one throw-away API server.
 
-use std::{fmt::Write as _, fs, io, path::Path};
+use std::{fmt::Write as _, fs, io, net::Ipv4Addr, path::Path};
 
 use anyhow::Context as _;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType,
-};
+
+use crate::authority::{self, Authority, Pair};
 
 /// The users that the server knows, by name, with their groups.
 ///
@@ -15,7 +13,7 @@ const USERS: [(&str, &str); 2] = [("admin", "system:masters"), ("nobody", "weft:
 
 pub(super) struct Credentials {
     authority: String,
-    serving: (String, String),
+    serving: Pair,
     service_account: (String, String),
     users: Vec<User>,
 }
@@ -24,28 +22,21 @@ struct User {
     name: &'static str,
     group: &'static str,
     token: String,
-    certificate: String,
-    key: String,
+    pair: Pair,
 }
 
 impl Credentials {
     pub(super) fn generate() -> anyhow::Result<Self> {
-        let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "weft-kubernetes");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let account = KeyPair::generate()?;
+        let authority = Authority::generate("weft-kubernetes")?;
+        let addresses = [Ipv4Addr::LOCALHOST.into()];
         Ok(Self {
-            serving: serving_certificate(&authority)?,
-            service_account: (account.public_key_pem(), account.serialize_pem()),
+            serving: authority.server("kube-apiserver", &["localhost"], &addresses)?,
+            service_account: authority::key_pair()?,
             users: USERS
                 .into_iter()
                 .map(|(name, group)| User::generate(name, group, &authority))
                 .collect::<anyhow::Result<_>>()?,
-            authority: authority.pem(),
+            authority: authority.pair().certificate,
         })
     }
 
@@ -55,14 +46,14 @@ impl Credentials {
             fs::write(directory.join(name), text).with_context(|| format!("write {name}"))
         };
         write("ca.crt", &self.authority)?;
-        write("serving.crt", &self.serving.0)?;
-        write("serving.key", &self.serving.1)?;
+        write("serving.crt", &self.serving.certificate)?;
+        write("serving.key", &self.serving.key)?;
         write("service-account.pub", &self.service_account.0)?;
         write("service-account.key", &self.service_account.1)?;
         write("tokens.csv", &self.tokens())?;
         for user in &self.users {
-            write(&format!("{}.crt", user.name), &user.certificate)?;
-            write(&format!("{}.key", user.name), &user.key)?;
+            write(&format!("{}.crt", user.name), &user.pair.certificate)?;
+            write(&format!("{}.key", user.name), &user.pair.key)?;
         }
         write("kubeconfig", &self.kubeconfig(directory, port))
     }
@@ -98,40 +89,15 @@ impl User {
     fn generate(
         name: &'static str,
         group: &'static str,
-        authority: &CertifiedIssuer<KeyPair>,
+        authority: &Authority,
     ) -> anyhow::Result<Self> {
-        let mut params = CertificateParams::default();
-        // Kubernetes reads user and group from these two.
-        params.distinguished_name.push(DnType::CommonName, name);
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, group);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate()?;
         Ok(Self {
             name,
             group,
-            token: random_token().context("draw a token")?,
-            certificate: params.signed_by(&key, authority)?.pem(),
-            key: key.serialize_pem(),
+            token: random_token().context("cannot draw a token")?,
+            pair: authority.user(name, Some(group))?,
         })
     }
-}
-
-fn serving_certificate(authority: &CertifiedIssuer<KeyPair>) -> anyhow::Result<(String, String)> {
-    let mut params = CertificateParams::new(["localhost".to_owned()])?;
-    params
-        .subject_alt_names
-        .push(SanType::IpAddress([127, 0, 0, 1].into()));
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "kube-apiserver");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let key = KeyPair::generate()?;
-    Ok((
-        params.signed_by(&key, authority)?.pem(),
-        key.serialize_pem(),
-    ))
 }
 
 fn random_token() -> io::Result<String> {

@@ -77,6 +77,24 @@ pub(super) fn plugins_go_mod() -> String {
     )
 }
 
+/// The container runtime of the cluster's nodes.
+pub(super) const CONTAINERD: &str = "v2.3.7";
+
+/// The module of containerd.
+pub(super) fn containerd_go_mod() -> String {
+    format!(
+        "module weft-containerd\n\ngo 1.26.0\n\nrequire github.com/containerd/containerd/v2 {CONTAINERD}\n"
+    )
+}
+
+/// The DNS server of the cluster.
+const COREDNS: &str = "v1.14.1";
+
+/// The module of CoreDNS.
+pub(super) fn coredns_go_mod() -> String {
+    format!("module weft-coredns\n\ngo 1.26.0\n\nrequire github.com/coredns/coredns {COREDNS}\n")
+}
+
 /// A module as the proxy published it.
 pub(super) struct Published {
     /// The text of its `go.mod`.

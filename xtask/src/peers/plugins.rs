@@ -9,8 +9,9 @@ use crate::process::Progress;
 
 /// They keep the names that a configuration calls them by, in a directory of their own: `bridge`
 /// is a program of iproute2 as well.
-const PLUGINS: [(&str, &str); 4] = [
+const PLUGINS: [(&str, &str); 5] = [
     ("bridge", "main/bridge"),
+    ("loopback", "main/loopback"),
     ("ptp", "main/ptp"),
     ("portmap", "meta/portmap"),
     ("host-local", "ipam/host-local"),

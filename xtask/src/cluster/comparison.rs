@@ -1,0 +1,162 @@
+//! The parts of `make conformance` that run on a cluster: which settings, which tests.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Extent, Job, Parts,
+    e2e::Selection,
+    settings::{Agents, Families, MainPlugin, Network, ProxyMode, Settings},
+};
+use crate::oci;
+
+/// A kind of cluster that is compared.
+struct Arm {
+    name: &'static str,
+    network: Network,
+    proxy_mode: ProxyMode,
+}
+
+const WEFT_NFTABLES: Arm = Arm {
+    name: "weft-nftables",
+    network: Network::Weft,
+    proxy_mode: ProxyMode::Nftables,
+};
+
+const ARMS: [Arm; 3] = [
+    WEFT_NFTABLES,
+    Arm {
+        name: "weft-iptables",
+        network: Network::Weft,
+        proxy_mode: ProxyMode::Iptables,
+    },
+    Arm {
+        name: "kube-proxy",
+        network: Network::KubeProxy,
+        proxy_mode: ProxyMode::Nftables,
+    },
+];
+
+const CONFORMANCE: &str = r"\[sig-network\].*\[Conformance\]";
+const NETWORK: &str = r"\[sig-network\]";
+
+/// A dozen tests of what Weft does, for CI.
+const SLICE: &str = r"\[sig-network\] (Services should (serve a basic endpoint from pods|serve multiport endpoints from pods|be able to create a functioning NodePort service|be able to switch session affinity for service with type clusterIP|allow pods to hairpin back to themselves through services|be rejected when no endpoints exist|preserve source pod IP for traffic thru service cluster IP)|DNS should (provide DNS for the cluster|provide DNS for services)|Networking Granular Checks: Pods should function for (intra-pod communication: http|node-pod communication: http)|HostPort validates that there is no conflict)";
+
+/// Parts of names that are left out of the wider set, with the reason.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("[Conformance]", "in the conformance set"),
+    (
+        "[Serial]",
+        "changes the cluster for all tests, such as its DNS",
+    ),
+    (
+        "[Disruptive]",
+        "restarts parts of the cluster; faults do that",
+    ),
+    ("SCTP", "the kernel of the machine has no SCTP sockets"),
+    ("LoadBalancer", "needs a cloud's load balancers"),
+    ("ESIPP", "needs a cloud's load balancers"),
+    ("Netpol", "Weft has no NetworkPolicy"),
+    ("NetworkPolicy", "Weft has no NetworkPolicy"),
+    ("Network Policy", "Weft has no NetworkPolicy"),
+    ("Ingress", "needs an ingress controller"),
+    ("Firewall", "needs a cloud's firewall"),
+    ("[Feature:kubemci]", "needs several clusters"),
+    ("NEG", "needs a cloud's network endpoint groups"),
+    ("NFAcct", "counters of kube-proxy's iptables mode"),
+    ("[Feature:Networking-Performance]", "measures bandwidth"),
+    ("[Feature:Networking-IPv4]", "needs the internet"),
+    ("[Feature:Networking-IPv6]", "needs the internet"),
+    ("[Feature:Networking-DNS]", "needs the internet"),
+    ("[Feature:PerformanceDNS]", "measures DNS"),
+    (
+        "[Feature:DNSAutoscaler]",
+        "needs the autoscaler of a cloud's DNS",
+    ),
+    ("Provider:GCE", "needs that cloud"),
+    ("[Feature:NoSNAT]", "needs a cloud's network"),
+    ("KubeProxyDaemonSet", "replaces the proxy by kube-proxy"),
+    (
+        "[Feature:Example]",
+        "starts examples whose images are not here",
+    ),
+    ("DRANetwork", "needs a driver of dynamic resources"),
+];
+
+impl Parts {
+    /// The Conformance tests of sig-network on every kind of cluster.
+    pub(crate) fn conformance(&self, output: &Path) -> anyhow::Result<()> {
+        let mut failed = Vec::new();
+        for arm in &ARMS {
+            eprintln!("{}", arm.name);
+            let tests = self.selection(arm, output, "conformance", CONFORMANCE, &[])?;
+            if let Err(error) = self.start(&arm.settings(), Job::Tests(tests)) {
+                eprintln!("{error:#}");
+                failed.push(arm.name);
+            }
+        }
+        anyhow::ensure!(failed.is_empty(), "failed on {}", failed.join(", "));
+        Ok(())
+    }
+
+    /// The other tests of sig-network that apply.
+    pub(crate) fn network(&self, output: &Path) -> anyhow::Result<()> {
+        let arm = &WEFT_NFTABLES;
+        let tests = self.selection(arm, output, "network", NETWORK, LEFT_OUT)?;
+        self.start(&arm.settings(), Job::Tests(tests))
+    }
+
+    /// Faults, each followed by checks.
+    pub(crate) fn faults(&self, output: &Path) -> anyhow::Result<()> {
+        let job = Job::Faults {
+            extent: Extent::All,
+            results: results(output, "faults"),
+        };
+        self.start(&WEFT_NFTABLES.settings(), job)
+    }
+
+    /// The short run of CI: `weft check`, a dozen tests and one kind of fault.
+    pub(crate) fn slice(&self, output: &Path) -> anyhow::Result<()> {
+        let arm = &WEFT_NFTABLES;
+        let tests = self.selection(arm, output, "slice", SLICE, &[])?;
+        let job = Job::Slice {
+            tests,
+            results: results(output, "slice-faults"),
+        };
+        self.start(&arm.settings(), job)
+    }
+
+    fn selection(
+        &self,
+        arm: &Arm,
+        output: &Path,
+        set: &str,
+        focus: &str,
+        left_out: &[(&str, &str)],
+    ) -> anyhow::Result<Selection> {
+        let owned = |&(part, reason): &(&str, &str)| (part.to_owned(), reason.to_owned());
+        Ok(Selection {
+            focus: focus.to_owned(),
+            left_out: left_out.iter().map(owned).collect(),
+            results: results(output, &format!("{set}-{}", arm.name)),
+            subject: oci::hash(&self.weft)?.0,
+        })
+    }
+}
+
+impl Arm {
+    fn settings(&self) -> Settings {
+        Settings {
+            nodes: 3,
+            network: self.network,
+            proxy_mode: self.proxy_mode,
+            families: Families::Dual,
+            agents: Agents::Separate,
+            cni: MainPlugin::Bridge,
+        }
+    }
+}
+
+fn results(output: &Path, name: &str) -> PathBuf {
+    output.join("cluster").join(format!("{name}.json"))
+}
