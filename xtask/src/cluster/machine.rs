@@ -45,7 +45,7 @@ pub(super) struct Machine {
     pub(super) programs: PathBuf,
     pub(super) images: Vec<PathBuf>,
     pub(super) credentials: PathBuf,
-    /// Whether the node has the CNI project's plugins, or gets them from the image of Weft.
+    /// True if the node has the CNI project's plugins; else they come from the image of Weft.
     pub(super) with_plugins: bool,
     /// Limit of the file system that holds `/var/lib`, in MiB; none means that of the machine.
     pub(super) disk: Option<u32>,
