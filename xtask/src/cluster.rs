@@ -41,6 +41,8 @@ mod inside;
 mod kubectl;
 mod machine;
 mod node;
+mod outcome;
+mod pods;
 mod preflight;
 mod segment;
 mod settings;

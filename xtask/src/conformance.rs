@@ -61,7 +61,7 @@ const fn part(
 }
 
 /// In the order in which they run: what finds mistakes before what measures.
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 14] = [
     part(
         "server",
         When::Always,
@@ -85,6 +85,12 @@ const PARTS: [Part; 12] = [
     }),
     part("cluster-faults", When::Full, Needs::Cluster, |stage| {
         cluster::prepare(CLUSTER_PROFILE)?.faults(&stage.output)
+    }),
+    part("cluster-kinds", When::Full, Needs::Cluster, |_| {
+        cluster::prepare(CLUSTER_PROFILE)?.kinds()
+    }),
+    part("cluster-pods", When::Full, Needs::Cluster, |stage| {
+        cluster::prepare(CLUSTER_PROFILE)?.pods(&stage.output)
     }),
     part("runtime", When::Full, Needs::Programs, |stage| {
         stage.comparison("runtime")

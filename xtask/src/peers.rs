@@ -21,7 +21,8 @@ mod written;
 
 pub(crate) use moto::Moto;
 
-use module::{ETCD, KUBERNETES, NEWEST};
+pub(crate) use module::KUBERNETES;
+use module::{ETCD, NEWEST};
 
 /// The programs, and the Go packages they are built from.
 const PROGRAMS: [(&str, &str); 4] = [

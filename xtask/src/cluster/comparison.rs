@@ -2,16 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
+
 use super::{
     Extent, Job, Parts,
     e2e::Selection,
+    outcome,
     settings::{Agents, Families, MainPlugin, Network, ProxyMode, Settings},
 };
 use crate::oci;
 
 /// A kind of cluster that is compared.
-struct Arm {
-    name: &'static str,
+pub(super) struct Arm {
+    pub(super) name: &'static str,
     network: Network,
     proxy_mode: ProxyMode,
 }
@@ -22,18 +25,20 @@ const WEFT_NFTABLES: Arm = Arm {
     proxy_mode: ProxyMode::Nftables,
 };
 
-const ARMS: [Arm; 3] = [
+const KUBE_PROXY: Arm = Arm {
+    name: "kube-proxy",
+    network: Network::KubeProxy,
+    proxy_mode: ProxyMode::Nftables,
+};
+
+pub(super) const ARMS: [Arm; 3] = [
     WEFT_NFTABLES,
     Arm {
         name: "weft-iptables",
         network: Network::Weft,
         proxy_mode: ProxyMode::Iptables,
     },
-    Arm {
-        name: "kube-proxy",
-        network: Network::KubeProxy,
-        proxy_mode: ProxyMode::Nftables,
-    },
+    KUBE_PROXY,
 ];
 
 const CONFORMANCE: &str = r"\[sig-network\].*\[Conformance\]";
@@ -95,7 +100,8 @@ impl Parts {
                 failed.push(arm.name);
             }
         }
-        anyhow::ensure!(failed.is_empty(), "failed on {}", failed.join(", "));
+        outcome::write(output)?;
+        ensure!(failed.is_empty(), "failed on {}", failed.join(", "));
         Ok(())
     }
 
@@ -103,7 +109,9 @@ impl Parts {
     pub(crate) fn network(&self, output: &Path) -> anyhow::Result<()> {
         let arm = &WEFT_NFTABLES;
         let tests = self.selection(arm, output, "network", NETWORK, LEFT_OUT)?;
-        self.start(&arm.settings(), Job::Tests(tests))
+        let outcome = self.start(&arm.settings(), Job::Tests(tests));
+        outcome::write(output)?;
+        outcome
     }
 
     /// Faults, each followed by checks.
@@ -112,7 +120,83 @@ impl Parts {
             extent: Extent::All,
             results: results(output, "faults"),
         };
-        self.start(&WEFT_NFTABLES.settings(), job)
+        let outcome = self.start(&WEFT_NFTABLES.settings(), job);
+        outcome::write(output)?;
+        outcome
+    }
+
+    /// Many pods with Weft and with host-local and kube-proxy, for the ratio of their figures.
+    pub(crate) fn pods(&self, output: &Path) -> anyhow::Result<()> {
+        for arm in [&WEFT_NFTABLES, &KUBE_PROXY] {
+            let results = results(output, &format!("pods-{}", arm.name));
+            self.start(&arm.settings(), Job::Pods { results })?;
+        }
+        outcome::write(output)
+    }
+
+    /// `weft check` on every kind of cluster that differs from the usual one in one setting.
+    pub(crate) fn kinds(&self) -> anyhow::Result<()> {
+        let usual = WEFT_NFTABLES.settings();
+        let mut failed = Vec::new();
+        for (name, settings) in [
+            (
+                "one node",
+                Settings {
+                    nodes: 1,
+                    ..usual.clone()
+                },
+            ),
+            (
+                "two nodes",
+                Settings {
+                    nodes: 2,
+                    ..usual.clone()
+                },
+            ),
+            (
+                "IPv6 only",
+                Settings {
+                    families: Families::Ipv6,
+                    ..usual.clone()
+                },
+            ),
+            (
+                "IPv4 only",
+                Settings {
+                    families: Families::Ipv4,
+                    ..usual.clone()
+                },
+            ),
+            (
+                "ptp",
+                Settings {
+                    cni: MainPlugin::Ptp,
+                    ..usual.clone()
+                },
+            ),
+            (
+                "weft node",
+                Settings {
+                    agents: Agents::Node,
+                    ..usual.clone()
+                },
+            ),
+            (
+                "iptables-legacy",
+                Settings {
+                    proxy_mode: ProxyMode::IptablesLegacy,
+                    ..usual.clone()
+                },
+            ),
+        ] {
+            eprintln!("{name}");
+            if let Err(error) = self.start(&settings, Job::Once) {
+                eprintln!("{error:#}");
+                failed.push(name);
+            }
+        }
+        ensure!(failed.is_empty(), "failed with {}", failed.join(", "));
+        Ok(())
     }
 
     /// The short run of CI: `weft check`, a dozen tests and one kind of fault.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     addresses,
@@ -83,15 +83,18 @@ const FAULTS: &[Fault] = &[
 ];
 
 /// Observations of one fault.
-#[derive(Serialize)]
-struct Observed {
-    fault: &'static str,
+#[derive(Serialize, Deserialize)]
+pub(super) struct Observed {
+    pub(super) fault: String,
     seconds: f64,
-    requests: u32,
-    failed: u32,
-    failing_seconds: f64,
-    addresses: usize,
-    error: Option<String>,
+    pub(super) requests: u32,
+    pub(super) failed: u32,
+    /// Between the first and the last connection that failed.
+    pub(super) failing_seconds: f64,
+    /// Addresses of pods that were compared.
+    pub(super) addresses: usize,
+    /// Reason for which the fault was not survived.
+    pub(super) error: Option<String>,
 }
 
 impl Cluster {
@@ -114,7 +117,7 @@ impl Cluster {
                 Err(error) => (Seen::default(), 0, Some(format!("{error:#}"))),
             };
             let row = Observed {
-                fault: fault.name,
+                fault: fault.name.to_owned(),
                 seconds: began.elapsed().as_secs_f64(),
                 requests: seen.requests,
                 failed: seen.failed,

@@ -58,6 +58,8 @@ pub(crate) enum Job {
     Tests(Selection),
     /// Cause faults and check what becomes of them; write what was seen to a file.
     Faults { extent: Extent, results: PathBuf },
+    /// Start many pods, measure and check them; write the figures to a file.
+    Pods { results: PathBuf },
     /// A few tests, then one kind of fault.
     Slice { tests: Selection, results: PathBuf },
 }
@@ -97,6 +99,7 @@ pub(super) fn run(order: &Path) -> anyhow::Result<()> {
         Job::Once => Ok(()),
         Job::Tests(selection) => cluster.run_tests(selection),
         Job::Faults { extent, results } => cluster.run_faults(results, *extent),
+        Job::Pods { results } => cluster.run_pods(results),
         Job::Slice { tests, results } => {
             cluster.run_tests(tests)?;
             cluster.run_faults(results, Extent::Quick)

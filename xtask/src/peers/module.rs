@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 
 /// The Kubernetes release that we compare ourselves with.
-pub(super) const KUBERNETES: &str = "v1.36.4";
+pub(crate) const KUBERNETES: &str = "v1.36.4";
 /// The newest minor version: its kube-proxy stands beside ours as well.
 pub(super) const NEWEST: &str = "v1.37.1";
 /// The staging modules of the release that we compare ourselves with.

@@ -29,9 +29,20 @@ pub(crate) struct Outcome {
     pub(crate) claims: Vec<Claim>,
     /// Remarks that a reader needs to interpret the figures.
     pub(crate) notes: Vec<String>,
+    /// Results that are not figures, such as those of each test.
+    #[serde(default)]
+    pub(crate) tables: Vec<Table>,
     /// True if the comparison had not ended when this was written.
     #[serde(default)]
     pub(crate) incomplete: bool,
+}
+
+/// A table of texts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
 /// One figure of every arm.
@@ -87,6 +98,7 @@ impl Outcome {
             measures: Vec::new(),
             claims: Vec::new(),
             notes: Vec::new(),
+            tables: Vec::new(),
             incomplete: false,
         }
     }

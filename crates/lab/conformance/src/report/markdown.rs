@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     Outcome,
-    outcome::{Claim, Target, Verdict, achievable_limit},
+    outcome::{Claim, Table, Target, Verdict, achievable_limit},
     report::figure,
 };
 
@@ -25,7 +25,9 @@ fn section(outcome: &Outcome) -> String {
         outcome.machine,
         outcome.versions.join(", ")
     );
-    text += &table(outcome);
+    if !outcome.measures.is_empty() {
+        text += &table(outcome);
+    }
     if !outcome.claims.is_empty() {
         text += "\n| ratio | measured | target | |\n|---|--:|--:|---|\n";
         text.extend(outcome.claims.iter().map(claim));
@@ -35,6 +37,19 @@ fn section(outcome: &Outcome) -> String {
         for note in &outcome.notes {
             let _ = writeln!(text, "- {note}");
         }
+    }
+    text.extend(outcome.tables.iter().map(texts));
+    text
+}
+
+fn texts(table: &Table) -> String {
+    let mut text = format!("\n### {}\n\n", table.title);
+    let _ = writeln!(text, "| {} |", table.columns.join(" | "));
+    let _ = writeln!(text, "|{}", "---|".repeat(table.columns.len()));
+    for row in &table.rows {
+        // A bar would end the cell.
+        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     text
 }
@@ -136,6 +151,18 @@ mod tests {
 - Measured by night.
 ";
         assert_eq!(of(&[outcome]), expected);
+    }
+
+    #[test]
+    fn results_of_tests_are_a_table_below_the_figures() {
+        let mut outcome = Outcome::new("cluster", "Tests", &["weft"]);
+        outcome.tables.push(Table {
+            title: "Conformance".to_owned(),
+            columns: vec!["test".to_owned(), "weft".to_owned()],
+            rows: vec![vec!["a | b".to_owned(), "passed".to_owned()]],
+        });
+        let expected = "\n### Conformance\n\n| test | weft |\n|---|---|\n| a \\| b | passed |\n";
+        assert!(of(&[outcome]).ends_with(expected));
     }
 
     #[test]

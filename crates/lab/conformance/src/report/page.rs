@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     Outcome,
-    outcome::{Claim, Measure, Verdict},
+    outcome::{Claim, Measure, Table, Verdict},
     report::{escape::escaped, figure, markdown, plot},
 };
 
@@ -64,7 +64,10 @@ fn section(outcome: &Outcome) -> String {
         text += &plot;
     }
     text += "</div>\n";
-    text += &table(outcome);
+    if !outcome.measures.is_empty() {
+        text += &table(outcome);
+    }
+    text.extend(outcome.tables.iter().map(texts));
     if !outcome.notes.is_empty() {
         text += "<ul>";
         for note in &outcome.notes {
@@ -106,6 +109,25 @@ fn table(outcome: &Outcome) -> String {
     text += "</tr>\n";
     for measure in &outcome.measures {
         text += &row(measure, &outcome.arms);
+    }
+    text + "</table></details>\n"
+}
+
+fn texts(table: &Table) -> String {
+    let mut text = format!(
+        "<details><summary>{}</summary><table><tr>",
+        escaped(&table.title)
+    );
+    for column in &table.columns {
+        let _ = write!(text, "<th>{}", escaped(column));
+    }
+    text += "</tr>\n";
+    for row in &table.rows {
+        text += "<tr>";
+        for cell in row {
+            let _ = write!(text, "<td>{}", escaped(cell));
+        }
+        text += "</tr>\n";
     }
     text + "</table></details>\n"
 }
