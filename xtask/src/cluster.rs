@@ -90,6 +90,7 @@ pub(crate) struct Parts {
 pub(crate) fn prepare(profile: &str) -> anyhow::Result<Parts> {
     preflight::check()?;
     setup::cluster()?;
+    let _lock = lock_cache(&images::cache()?)?;
     peers::build_cluster()?;
     let mut progress = Progress::of(3);
     let mut weft = None;
@@ -203,15 +204,31 @@ fn run_inside(order: &Path) -> anyhow::Result<Ended> {
     })
 }
 
-/// One cluster at a time in a checkout; one that is being removed is waited for.
-fn lock(directory: &Path) -> anyhow::Result<File> {
-    let path = directory.join("lock");
-    let file = File::options()
+/// One build at a time in a cache that several checkouts share; another one is waited for.
+fn lock_cache(cache: &Path) -> anyhow::Result<File> {
+    let path = cache.join("lock");
+    let file = open_lock(&path)?;
+    if file.try_lock().is_err() {
+        eprintln!("waiting for another build in {}", cache.display());
+        file.lock()
+            .with_context(|| format!("cannot lock {}", path.display()))?;
+    }
+    Ok(file)
+}
+
+fn open_lock(path: &Path) -> anyhow::Result<File> {
+    File::options()
         .create(true)
         .truncate(false)
         .write(true)
-        .open(&path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
+        .open(path)
+        .with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// One cluster at a time in a checkout; one that is being removed is waited for.
+fn lock(directory: &Path) -> anyhow::Result<File> {
+    let path = directory.join("lock");
+    let file = open_lock(&path)?;
     for attempt in 0..300 {
         match file.try_lock() {
             Ok(()) => return Ok(file),

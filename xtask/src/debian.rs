@@ -78,8 +78,11 @@ impl Root {
             }
         }
         let include = format!("--include={}", self.packages.join(","));
-        let mut command = Command::new("mmdebstrap");
+        // What it mounts in the new root ends with it, also when it is killed: the next run removes
+        // that root with everything below.
+        let mut command = Command::new("unshare");
         command
+            .args(["--mount", "--propagation=private", "--", "mmdebstrap"])
             .args(["--quiet", "--variant=minbase", &include, &codename()?])
             .arg(&part)
             .args(sources()?);

@@ -14,7 +14,7 @@ use crate::{
     oci::Image,
     peers,
     process::{self, cargo},
-    setup, workspace,
+    setup, suites, workspace,
 };
 
 /// The name under which containerd starts the container that holds a pod's namespaces.
@@ -54,9 +54,14 @@ impl Programs {
     /// Builds them with a cargo profile. `weft-cni` is copied to nodes whose C library may be older,
     /// so it brings its own.
     pub(crate) fn build(profile: &str) -> anyhow::Result<Self> {
-        let mut weft = cargo();
-        weft.args(["build", "--locked", "--profile", profile]);
-        process::run(weft.args(["--package", "weft", "--bin", "weft"]))?;
+        if profile == "dev" {
+            // The tests need the same program: nothing is built twice.
+            suites::build()?;
+        } else {
+            let mut weft = cargo();
+            weft.args(["build", "--locked", "--profile", profile]);
+            process::run(weft.args(["--package", "weft", "--bin", "weft"]))?;
+        }
         let host = host_target()?;
         let mut weft_cni = cargo();
         // Naming a target keeps the flag away from procedural macros.
@@ -91,10 +96,10 @@ pub(crate) fn weft(programs: &Programs) -> anyhow::Result<[PathBuf; 2]> {
     let node_root = debian::WEFT_NODE.ensure(&cache)?;
     let controller_root = debian::WEFT_CONTROLLER.ensure(&cache)?;
     let node = Layer::new(&output, "weft-node")?;
-    node.program(&programs.weft, "usr/local/bin/weft")?;
-    node.program(&programs.weft_cni, "usr/local/bin/weft-cni")?;
+    node.stripped(&programs.weft, "usr/local/bin/weft")?;
+    node.stripped(&programs.weft_cni, "usr/local/bin/weft-cni")?;
     let controller = Layer::new(&output, "weft-controller")?;
-    controller.program(&programs.weft, "usr/local/bin/weft")?;
+    controller.stripped(&programs.weft, "usr/local/bin/weft")?;
     let archives = ["weft-node.tar", "weft-controller.tar"].map(|name| output.join(name));
     let command = &["weft", "--help"];
     for (archive, name, user, layers) in [
@@ -224,6 +229,16 @@ impl Layer {
             .with_context(|| format!("cannot copy {} into an image", source.display()))?;
         fs::set_permissions(&target, fs::Permissions::from_mode(0o755))
             .with_context(|| format!("cannot make {} executable", target.display()))
+    }
+
+    /// A program without its debug information: every node unpacks a copy.
+    fn stripped(&self, source: &Path, path: &str) -> anyhow::Result<()> {
+        self.program(source, path)?;
+        process::run(
+            Command::new("strip")
+                .arg("--strip-debug")
+                .arg(self.0.join(path)),
+        )
     }
 
     /// agnhost serves TLS with a pair of its sources.

@@ -64,7 +64,11 @@ impl Image<'_> {
             &work.join("oci-layout"),
             &json!({"imageLayoutVersion": "1.0.0"}),
         )?;
-        process::run(&mut tar(&work, archive))?;
+        // Renamed when it is complete: an archive that exists is whole.
+        let unfinished = archive.with_extension("unfinished");
+        process::run(&mut tar(&work, &unfinished))?;
+        fs::rename(&unfinished, archive)
+            .with_context(|| format!("cannot write {}", archive.display()))?;
         fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
         Ok(manifest.digest)
     }

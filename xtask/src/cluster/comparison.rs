@@ -50,42 +50,21 @@ const SLICE: &str = r"\[sig-network\] (Services should (serve a basic endpoint f
 /// Parts of names that are left out of the wider set, with the reason.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("[Conformance]", "in the conformance set"),
-    (
-        "[Serial]",
-        "changes the cluster for all tests, such as its DNS",
-    ),
+    ("[Serial]", "changes the cluster for all tests"),
     (
         "[Disruptive]",
-        "restarts parts of the cluster; faults do that",
+        "restarts parts of the cluster, as faults do",
     ),
     ("SCTP", "the kernel of the machine has no SCTP sockets"),
-    ("LoadBalancer", "needs a cloud's load balancers"),
-    ("ESIPP", "needs a cloud's load balancers"),
-    ("Netpol", "Weft has no NetworkPolicy"),
-    ("NetworkPolicy", "Weft has no NetworkPolicy"),
-    ("Network Policy", "Weft has no NetworkPolicy"),
-    ("Ingress", "needs an ingress controller"),
-    ("Firewall", "needs a cloud's firewall"),
-    ("[Feature:kubemci]", "needs several clusters"),
-    ("NEG", "needs a cloud's network endpoint groups"),
+    ("[Feature:LoadBalancer]", "needs a cloud's load balancers"),
+    ("[Feature:Ingress]", "needs an ingress controller"),
+    ("Netpol NetworkPolicy", "Weft has no NetworkPolicy"),
+    ("Netpol [LinuxOnly]", "Weft has no NetworkPolicy"),
     ("NFAcct", "counters of kube-proxy's iptables mode"),
     ("[Feature:Networking-Performance]", "measures bandwidth"),
     ("[Feature:Networking-IPv4]", "needs the internet"),
     ("[Feature:Networking-IPv6]", "needs the internet"),
     ("[Feature:Networking-DNS]", "needs the internet"),
-    ("[Feature:PerformanceDNS]", "measures DNS"),
-    (
-        "[Feature:DNSAutoscaler]",
-        "needs the autoscaler of a cloud's DNS",
-    ),
-    ("Provider:GCE", "needs that cloud"),
-    ("[Feature:NoSNAT]", "needs a cloud's network"),
-    ("KubeProxyDaemonSet", "replaces the proxy by kube-proxy"),
-    (
-        "[Feature:Example]",
-        "starts examples whose images are not here",
-    ),
-    ("DRANetwork", "needs a driver of dynamic resources"),
 ];
 
 impl Parts {

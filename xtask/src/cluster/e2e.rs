@@ -4,7 +4,7 @@
 //! written after its batch, so a run that was interrupted goes on with what is left.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -31,7 +31,7 @@ const BATCH_LIMIT: &str = "25m";
 pub(crate) struct Selection {
     /// Regular expression that names match.
     pub(crate) focus: String,
-    /// Regular expressions of names that are left out, with the reason.
+    /// Parts of names that are left out, with the reason.
     pub(crate) left_out: Vec<(String, String)>,
     /// The file of results; a former run's are kept if they are of the same programs.
     pub(crate) results: PathBuf,
@@ -85,6 +85,7 @@ impl Cluster {
                 None => waiting.push(name),
             }
         }
+        selection.check_reasons(results.left_out.values())?;
         let total = waiting.len();
         eprintln!(
             "{total} tests to run, {} left out, {} found before",
@@ -216,6 +217,15 @@ impl Cluster {
 }
 
 impl Selection {
+    /// Fails if a reason leaves out no test: names change from version to version.
+    fn check_reasons<'a>(&self, used: impl Iterator<Item = &'a String>) -> anyhow::Result<()> {
+        let used: BTreeSet<&String> = used.collect();
+        for (part, reason) in &self.left_out {
+            ensure!(used.contains(reason), "no test is named {part} ({reason})");
+        }
+        Ok(())
+    }
+
     fn reason_to_leave_out(&self, name: &str) -> Option<&str> {
         self.left_out
             .iter()

@@ -20,7 +20,7 @@ pub(super) fn check() -> anyhow::Result<()> {
         rustix::process::geteuid().is_root(),
         "cannot start a cluster: it takes root (nodes mount file systems and make namespaces)"
     );
-    for program in ["unshare", "nsenter", "setpriv", "ip", "tar", "cc"] {
+    for program in ["unshare", "nsenter", "setpriv", "ip", "tar", "cc", "strip"] {
         require(program)?;
     }
     if !peers::has_cluster() {
@@ -71,7 +71,7 @@ fn kernel() -> anyhow::Result<()> {
     for (feature, script) in [
         (
             "network namespaces with bridge and veth",
-            "ip link add b type bridge && ip link add v type veth",
+            "ip link add name test0 type bridge && ip link add name test1 type veth",
         ),
         (
             "overlay file systems",
