@@ -142,25 +142,6 @@ async fn a_deleted_nodes_addresses_stay_its_own_until_the_grace_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_made_again_under_its_name_gets_other_addresses_in_the_meantime() {
-    let world = World::new().await;
-    world.add_pool("pods", pool()).await;
-    world.add_nodes(1).await;
-    let _running = world.start();
-    world.all_have(1, 16).await;
-    let before = world.configs().await["node-0"].metadata.uid.clone();
-    world.delete_node("node-0").await;
-    world.add_node("node-0", json!({})).await;
-    world
-        .until("a config of its own", |configs| {
-            configs.get("node-0").is_some_and(|config| {
-                config.metadata.uid != before && config.status.assigned_ip_count >= 16
-            })
-        })
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn nodes_own_cidrs_are_published_without_claims() {
     let world = World::new().await;
     world.add_pool("own", json!({"nodeCIDRs": true})).await;

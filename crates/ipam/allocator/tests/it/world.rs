@@ -149,6 +149,12 @@ impl World {
         self.call(Method::DELETE, &path, &Value::Null).await;
     }
 
+    pub(crate) async fn uid_of(&self, node: &str) -> String {
+        let path = format!("/api/v1/nodes/{node}");
+        let node = self.call(Method::GET, &path, &Value::Null).await;
+        node["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
     /// Writes a node's spec, as its agent does.
     pub(crate) async fn write_spec(&self, node: &str, spec: Value) {
         let path = path("nodenetworkconfigs", node);
