@@ -324,6 +324,10 @@ impl World {
 }
 
 impl Running {
+    pub(crate) fn metrics(&self) -> String {
+        prometheus_text(&self.registry)
+    }
+
     /// The value of a series, or 0.
     pub(crate) fn count(&self, series: &str) -> u64 {
         let text = prometheus_text(&self.registry);
