@@ -2,6 +2,7 @@
 
 mod kustomize;
 mod manifests;
+mod rollout;
 
 use std::collections::BTreeSet;
 

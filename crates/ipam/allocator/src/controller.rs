@@ -158,7 +158,7 @@ impl Planner for PoolPlanner {
                 pool: name,
                 body: json!({
                     "metadata": {"resourceVersion": object.resource_version()},
-                    "status": status,
+                    "status": pool_status::patch(&status),
                 }),
             }));
         }

@@ -124,18 +124,21 @@ impl AllocatorMetrics {
 
     pub(super) fn pools<'a>(
         &self,
-        pools: impl Iterator<Item = (&'a PoolName, Usage, bool)>,
+        pools: impl Iterator<Item = (&'a PoolName, Option<Usage>, bool)>,
         flawed: usize,
     ) {
         self.addresses.clear();
         self.exhausted.clear();
         for (pool, usage, exhausted) in pools {
             let pool = pool.to_string();
-            for (state, count) in [
-                ("free", usage.free()),
-                ("claimed", usage.claimed),
-                ("cooldown", usage.cooldown),
-            ] {
+            let states = usage.map(|usage| {
+                [
+                    ("free", usage.free()),
+                    ("claimed", usage.claimed),
+                    ("cooldown", usage.cooldown),
+                ]
+            });
+            for (state, count) in states.into_iter().flatten() {
                 let labels = AddressLabels {
                     pool: pool.clone(),
                     state,

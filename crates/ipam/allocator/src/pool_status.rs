@@ -1,8 +1,9 @@
 //! The status of an IPPool: figures and the condition `Ready`.
 
+use serde_json::{Value, json};
 use weft_ipam::{
     allocator::{IpPool, Usage, WallTime},
-    objects::{self, IpPoolStatus, PoolCondition, PoolFlaw},
+    objects::{self, IpPoolStatus, PoolCondition, PoolFigures, PoolFlaw},
 };
 
 use crate::clock::rfc3339;
@@ -13,7 +14,7 @@ const READY: &str = "Ready";
 pub(super) fn wanted(
     object: &objects::IpPool,
     pool: &IpPool,
-    usage: Usage,
+    usage: Option<Usage>,
     exhausted: bool,
     flaws: &[PoolFlaw],
     now: WallTime,
@@ -21,15 +22,28 @@ pub(super) fn wanted(
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let before = &object.status;
     let status = IpPoolStatus {
-        total: number(usage.total),
-        free: number(usage.free()),
-        claimed: number(usage.claimed),
-        cooldown: number(usage.cooldown),
+        figures: usage.map(|usage| PoolFigures {
+            total: number(usage.total),
+            free: number(usage.free()),
+            claimed: number(usage.claimed),
+            cooldown: number(usage.cooldown),
+        }),
         exhausted,
         observed_generation: object.metadata.generation.unwrap_or_default(),
         conditions: conditions(&before.conditions, ready(pool, flaws), now),
     };
     (status != *before).then_some(status)
+}
+
+/// The status as a merge patch, which also removes figures that the pool must not have.
+pub(super) fn patch(status: &IpPoolStatus) -> Value {
+    let mut patch = json!(status);
+    if status.figures.is_none() {
+        for field in PoolFigures::FIELDS {
+            patch[field] = Value::Null;
+        }
+    }
+    patch
 }
 
 /// The condition without its time.

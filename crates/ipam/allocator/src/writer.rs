@@ -5,7 +5,7 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use weft_ipam::{
-    NodeName, NodeStatus, PoolName, Precondition,
+    NodeName, NodeStatus, PoolName, Precondition, Uid,
     allocator::{Holder, Shard, Write},
     objects::{FINALIZER, Meta, NodeNetworkConfigStatus, ShardSpec},
 };
@@ -76,6 +76,9 @@ pub(super) enum WriteError {
     /// The config that a claim is moved to has changed.
     #[error("nodenetworkconfig {0} was changed by another writer")]
     Changed(NodeName),
+    /// The Node that a claim is moved to does not exist any more.
+    #[error("cannot move the claim: node {0} is gone or was registered again")]
+    Absent(NodeName),
     /// No range of the pool contains the shard.
     #[error("shard {0} is in no range of its pool")]
     NoRange(String),
@@ -101,7 +104,7 @@ impl WriteError {
         match outcome {
             None => "lease_ended",
             Some(Ok(_)) => "ok",
-            Some(Err(Self::Conflict(_) | Self::Changed(_))) => "conflict",
+            Some(Err(Self::Conflict(_) | Self::Changed(_) | Self::Absent(_))) => "conflict",
             Some(Err(Self::StillThere(_))) => "still_there",
             Some(Err(Self::NoRange(_) | Self::Refused(_))) => "error",
         }
@@ -145,6 +148,7 @@ impl Writer {
                 shard,
                 gone,
                 unchanged,
+                present,
                 ..
             } => {
                 for holder in gone {
@@ -152,6 +156,9 @@ impl Writer {
                 }
                 for (name, precondition) in unchanged {
                     self.ensure_unchanged(name, precondition).await?;
+                }
+                for (name, uid) in present {
+                    self.ensure_present(name, uid).await?;
                 }
                 self.shard(shard, facts).await
             }
@@ -388,6 +395,17 @@ impl Writer {
             Ok(())
         } else {
             Err(WriteError::Changed(name.clone()))
+        }
+    }
+
+    /// Reads from the API server itself whether a Node exists: a cache may show one that was deleted
+    /// and registered again since.
+    async fn ensure_present(&self, name: &NodeName, uid: &Uid) -> Result<(), WriteError> {
+        let found = self.find(&format!("/api/v1/nodes/{name}")).await?;
+        if found.is_some_and(|found| *found.uid == *uid.as_str()) {
+            Ok(())
+        } else {
+            Err(WriteError::Absent(name.clone()))
         }
     }
 

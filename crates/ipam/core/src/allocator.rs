@@ -12,9 +12,11 @@
 //!   never will be. Only then is it freed.
 //!
 //! Addresses that are published without a claim are claimed before anything is granted. A
-//! NodeNetworkConfig that is recreated for the same Node gets the claims of its predecessor. The
-//! claims of a Node are freed once it was absent for the grace period. `tests/it/exhaustive.rs` and
-//! ADR 17 state the depth and bounds to which these rules were model-checked.
+//! NodeNetworkConfig that is recreated for the same Node gets the claims of its predecessor, and so
+//! does that of a Node that was deleted and registered again under its name. The claims of a Node
+//! are freed once it was absent for the grace period and no Node of its name took them over.
+//! `tests/it/exhaustive.rs` and ADR 17 state the depth and bounds to which these rules were
+//! model-checked.
 
 mod exhaustion;
 mod lifecycle;
@@ -98,7 +100,8 @@ impl Default for AllocatorSettings {
 }
 
 /// Plans the writes to make. Its only state is the time since which each Node is absent, and a
-/// restart begins that time again.
+/// restart begins that time again: addresses are freed later, never earlier. Whose they are is in
+/// the claims, so a Node that is registered again after a restart gets them back as well.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocator {
     settings: AllocatorSettings,

@@ -11,7 +11,9 @@ mod pools;
 mod shard;
 mod subnet_state;
 
-pub use ip_pool::{ExhaustionPercent, IpPool, IpPoolSpec, IpPoolStatus, PoolCondition, PoolFlaw};
+pub use ip_pool::{
+    ExhaustionPercent, IpPool, IpPoolSpec, IpPoolStatus, PoolCondition, PoolFigures, PoolFlaw,
+};
 pub use meta::{Meta, OwnerReference};
 pub use network_objects::NetworkObjects;
 pub use node_network_config::{

@@ -123,7 +123,8 @@ impl NodeFeed {
     fn project(&self, node: &RouteNode) -> Node {
         let mut projected = node.to_node(&*self.provider, &self.capabilities);
         projected.blocks = self.blocks.of(node.name()).blocks(node.uid());
-        projected.excluded |= self.own_node.as_deref() == Some(node.name());
+        projected.own = self.own_node.as_deref() == Some(node.name());
+        projected.excluded |= projected.own;
         projected
     }
 }

@@ -30,7 +30,8 @@ pub async fn preview(
     let mut projected = Vec::new();
     for view in list::<RouteNode>(client, nodes).await? {
         let mut node = view.to_node(provider, &capabilities);
-        node.excluded |= own_node == Some(&*node.name);
+        node.own = own_node == Some(&*node.name);
+        node.excluded |= node.own;
         node.blocks = held.of(&node.name).blocks(&node.uid);
         projected.push(node);
     }

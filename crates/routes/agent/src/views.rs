@@ -90,6 +90,7 @@ impl RouteNode {
             excluded: labels
                 .get(EXCLUDE_LABEL)
                 .is_some_and(|value| value != "false"),
+            own: false,
             instance_addresses: None,
             network_unavailable: self.status.conditions.clone(),
             triggers: triggers

@@ -348,7 +348,8 @@ impl Controller for Engine {
                 self.listed = true;
                 let drift = self
                     .cache
-                    .listed(routes, self.asked, self.queue.under_way());
+                    .listed(routes, self.asked, self.queue.under_way())
+                    .without_own(self.watch.list());
                 self.schedule.listed(now);
                 if !drift.is_empty() {
                     self.notify(Notice::Drifted(drift));

@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
-use crate::{Cidr, NextHop, Route, Target};
+use crate::{Cidr, Mark, NextHop, Route, Target};
 
 /// A Node, reduced to what routes need.
 ///
@@ -29,6 +29,8 @@ pub struct Node {
     pub provider_id: Option<SharedStr>,
     /// True if the node is excluded from routes, by label.
     pub excluded: bool,
+    /// True if the table is that of this node's own kernel.
+    pub own: bool,
     /// The addresses of the node's instance according to the provider, where it was asked. A
     /// kubelet writes its own addresses, so a compromised one could claim those of another machine.
     pub instance_addresses: Option<Vec<IpAddr>>,
@@ -193,6 +195,21 @@ impl NodeList {
                 route.target = Target::Node((*name).clone());
             }
         }
+    }
+
+    /// True if a route delivers packets to pods of the node whose kernel has the table: it comes and
+    /// goes with the node's bridge or pods. While the node's blocks are unknown, any of its links may
+    /// have some.
+    pub(crate) fn delivers_to_own(&self, route: &Route) -> bool {
+        let Ok(net) = route.destination.net() else {
+            return false;
+        };
+        let mut own = self.nodes.values().filter(|node| node.own);
+        route.mark == Mark::Connected
+            && own.any(|node| {
+                let mut ranges = node.ranges().filter_map(|range| range.net().ok());
+                node.blocks == Blocks::Unknown || ranges.any(|range| range.contains(&net))
+            })
     }
 
     /// The node of that name.

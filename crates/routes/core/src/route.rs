@@ -116,7 +116,18 @@ pub enum Mark {
     Ours,
     /// Owned by another program, by its mark. Never touched.
     Foreign,
+    /// Leads to a link of this machine and not to a gateway: made by the kernel for an address of
+    /// this machine, or by a CNI plugin for a pod. Never touched. In the ranges of this machine's
+    /// node it is as it should be, elsewhere it is foreign.
+    Connected,
     /// Not marked, and not in our record.
     #[default]
     None,
+}
+
+impl Mark {
+    /// True if the route is never touched.
+    pub fn is_foreign(self) -> bool {
+        matches!(self, Self::Foreign | Self::Connected)
+    }
 }

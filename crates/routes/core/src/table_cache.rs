@@ -7,7 +7,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::{Action, Cidr, Mark, Moment, NextHop, Route, Step, Wanted};
+use crate::{Action, Cidr, Mark, Moment, NextHop, NodeList, Route, Step, Wanted};
 
 /// The provider's table as last listed, with our own mutations since.
 ///
@@ -35,6 +35,16 @@ pub struct Drift {
 }
 
 impl Drift {
+    /// The drift without routes that deliver to pods of this machine's own node: they come and go
+    /// with its bridge and its pods. One that vanished took nothing from another node, whichever
+    /// range it was in.
+    #[must_use]
+    pub fn without_own(mut self, nodes: &NodeList) -> Self {
+        self.appeared.retain(|route| !nodes.delivers_to_own(route));
+        self.vanished.retain(|route| route.mark != Mark::Connected);
+        self
+    }
+
     /// True if the list was as cached.
     pub fn is_empty(&self) -> bool {
         self.appeared.is_empty() && self.vanished.is_empty() && self.changed.is_empty()

@@ -1,10 +1,11 @@
 //! Objects that are deleted or restored by hand.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
-use weft_ipam::objects::NodeNetworkConfig;
+use tokio::time::Instant;
+use weft_ipam::{allocator::AllocatorSettings, objects::NodeNetworkConfig};
 
 use weft_testserver::{call, path};
 
@@ -41,6 +42,34 @@ async fn a_config_deleted_by_hand_is_recreated_with_the_same_addresses() {
     let events = world.events_about("node-0").await;
     let said = |event: &String| event.starts_with("ConfigDeleted");
     assert!(events.iter().any(said), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_registered_again_gets_its_blocks_back() {
+    let world = served().await;
+    let _running = world.start();
+    world.all_have(2, 16).await;
+    world
+        .write_spec("node-0", json!({"requestedIPCount": 40}))
+        .await;
+    let grown = |configs: &BTreeMap<String, NodeNetworkConfig>| {
+        configs["node-0"].status.assigned_ip_count == 48
+    };
+    world.until("grown", grown).await;
+    let before = world.configs().await["node-0"].clone();
+    let deleted = Instant::now();
+    world.delete_node("node-0").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.add_node("node-0", json!({})).await;
+    let uid = world.uid_of("node-0").await;
+    let back = |configs: &BTreeMap<String, NodeNetworkConfig>| {
+        configs.get("node-0").is_some_and(|config| {
+            let owner = config.metadata.controlling_node();
+            owner.is_some_and(|owner| **owner == *uid) && addresses(config) == addresses(&before)
+        })
+    };
+    world.until("back", back).await;
+    assert!(deleted.elapsed() < AllocatorSettings::default().node_grace);
 }
 
 #[tokio::test(start_paused = true)]

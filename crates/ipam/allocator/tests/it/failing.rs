@@ -112,9 +112,9 @@ async fn a_process_that_dies_at_any_write_leaves_nothing_that_the_next_cannot_fi
             .values()
             .map(|config| config.status.assigned_ip_count)
             .sum();
-        let status = world.pool("pods").await.status;
-        assert_eq!(status.claimed, used, "nothing is lost after write {last}");
-        assert_eq!(status.free + status.claimed, status.total);
+        let figures = world.pool("pods").await.status.figures.unwrap();
+        assert_eq!(figures.claimed, used, "nothing is lost after write {last}");
+        assert_eq!(figures.free + figures.claimed, figures.total);
         last += 1;
     }
 }

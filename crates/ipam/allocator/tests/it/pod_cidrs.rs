@@ -124,3 +124,53 @@ async fn a_range_is_not_free_while_the_config_of_a_removed_node_publishes_it() {
         .await;
     assert!(!world.configs().await.contains_key("node-0"));
 }
+
+/// The shipped configuration again. The garbage collector deletes the config of the former Node.
+#[tokio::test(start_paused = true)]
+async fn a_node_registered_again_gets_its_range_and_addresses_back_within_the_grace_period() {
+    let world = World::new().await;
+    world.add_pool("own", json!({"nodeCIDRs": true})).await;
+    world.add_nodes(3).await;
+    let ranges = [("10.244.0.0/16", 24), ("fd00::/56", 64)];
+    let mut controllers = vec![world.start_pod_cidrs(&ranges), world.start()];
+    all_have(&world, 2).await;
+    let served = |node: &'static str, uid: String| {
+        move |configs: &BTreeMap<String, NodeNetworkConfig>| {
+            configs.get(node).is_some_and(|config| {
+                let owner = config.metadata.controlling_node();
+                owner.is_some_and(|owner| **owner == *uid) && config.status.assigned_ip_count > 0
+            })
+        }
+    };
+    let uid = world.uid_of("node-1").await;
+    world
+        .until_apart("node-1 is served", served("node-1", uid.clone()))
+        .await;
+    let before = cidrs(&world).await["node-1"].clone();
+    for restart in [false, true] {
+        let deleted = Instant::now();
+        world.delete_node("node-1").await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        if restart {
+            controllers.clear();
+            controllers.extend([world.start_pod_cidrs(&ranges), world.start()]);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        world.add_node("node-1", json!({})).await;
+        let again = world.uid_of("node-1").await;
+        assert_ne!(again, uid);
+        all_have(&world, 2).await;
+        assert_eq!(cidrs(&world).await["node-1"], before, "restart: {restart}");
+        world
+            .until_apart("node-1 is served again", served("node-1", again))
+            .await;
+        assert!(deleted.elapsed() < AllocatorSettings::default().node_grace);
+    }
+    // Nothing of it is freed when the grace period of the former Nodes is over.
+    tokio::time::sleep(2 * AllocatorSettings::default().node_grace).await;
+    world.add_node("node-3", json!({})).await;
+    all_have(&world, 2).await;
+    let cidrs = cidrs(&world).await;
+    assert_eq!(cidrs["node-1"], before);
+    assert_ne!(cidrs["node-3"], before);
+}

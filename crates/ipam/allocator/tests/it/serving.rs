@@ -1,11 +1,13 @@
 //! Blocks of addresses for nodes: granted, released, and kept for deleted nodes.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use serde_json::json;
+use http::Method;
+use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use weft_ipam::{allocator::ClaimState, objects::FINALIZER};
 use weft_runtime::{Gate, GateState};
+use weft_testserver::path;
 
 use super::world::World;
 
@@ -37,8 +39,9 @@ async fn fifty_nodes_get_what_they_ask_for_and_then_nothing_is_written() {
     world.all_have(50, 48).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let status = world.pool("pods").await.status;
-    assert_eq!((status.claimed, status.cooldown), (50 * 48, 0));
-    assert_eq!(status.total, status.free + status.claimed);
+    let figures = status.figures.unwrap();
+    assert_eq!((figures.claimed, figures.cooldown), (50 * 48, 0));
+    assert_eq!(figures.total, figures.free + figures.claimed);
     assert_eq!(status.conditions[0].status, "True");
     let writes = world.writes();
     tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -134,30 +137,11 @@ async fn a_deleted_nodes_addresses_stay_its_own_until_the_grace_is_over() {
         .until("its config is gone", |configs| configs.len() == 2)
         .await;
     tokio::time::sleep(Duration::from_secs(120)).await;
-    let status = world.pool("pods").await.status;
-    assert_eq!((status.claimed, status.cooldown), (32, 0));
+    let figures = world.pool("pods").await.status.figures.unwrap();
+    assert_eq!((figures.claimed, figures.cooldown), (32, 0));
     let writes = world.writes();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(world.writes(), writes, "nothing changes");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_made_again_under_its_name_gets_other_addresses_in_the_meantime() {
-    let world = World::new().await;
-    world.add_pool("pods", pool()).await;
-    world.add_nodes(1).await;
-    let _running = world.start();
-    world.all_have(1, 16).await;
-    let before = world.configs().await["node-0"].metadata.uid.clone();
-    world.delete_node("node-0").await;
-    world.add_node("node-0", json!({})).await;
-    world
-        .until("a config of its own", |configs| {
-            configs.get("node-0").is_some_and(|config| {
-                config.metadata.uid != before && config.status.assigned_ip_count >= 16
-            })
-        })
-        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,4 +182,62 @@ async fn a_process_that_is_not_the_leader_writes_nothing() {
     assert_eq!(world.writes(), writes);
     gate.send(GateState::Open { until: None }).unwrap();
     world.all_have(2, 16).await;
+}
+
+/// The cells of a column of `kubectl get ippools`, by the names of pools.
+async fn column(world: &World, name: &str) -> BTreeMap<String, Value> {
+    let request = http::Request::get(path("ippools", ""))
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())
+        .unwrap();
+    let table: Value = world.client.request(request).await.unwrap();
+    let columns = table["columnDefinitions"].as_array().unwrap();
+    let place = columns.iter().position(|column| column["name"] == name);
+    let place = place.unwrap_or_else(|| panic!("no column {name}: {columns:?}"));
+    let rows = table["rows"].as_array().unwrap().iter();
+    rows.map(|row| {
+        let pool = row["cells"][0].as_str().unwrap().to_owned();
+        (pool, row["cells"][place].clone())
+    })
+    .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_of_node_cidrs_has_no_figures_and_shows_none() {
+    let world = World::new().await;
+    let labelled = json!({"cidrs": ["10.0.0.0/24"], "nodeSelector": {"name": "node-0"}});
+    world.add_pool("a-shared", labelled).await;
+    world.add_pool("own", json!({"nodeCIDRs": true})).await;
+    // As an earlier version wrote it.
+    let zeros = json!({"status": {"total": 0, "free": 0, "claimed": 0, "cooldown": 0}});
+    let status = format!("{}/status", path("ippools", "own"));
+    world.call(Method::PATCH, &status, &zeros).await;
+    world.add_nodes(1).await;
+    let spec = json!({"podCIDR": "10.1.1.0/24", "podCIDRs": ["10.1.1.0/24"]});
+    world.add_node("node-1", spec).await;
+    let running = world.start();
+    world
+        .until_apart("both are served", |configs| {
+            configs.len() == 2
+                && configs
+                    .values()
+                    .all(|config| config.status.assigned_ip_count >= 16)
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for name in ["Total", "Free", "Claimed", "Cooldown"] {
+        let cells = column(&world, name).await;
+        assert_eq!(cells["own"], Value::Null, "{name}");
+        assert!(cells["a-shared"].is_i64(), "{name}: {cells:?}");
+    }
+    assert_eq!(column(&world, "Claimed").await["a-shared"], 16);
+    assert_eq!(column(&world, "Ready").await["own"], "True");
+    assert_eq!(world.pool("own").await.status.figures, None);
+    let series = |pool: &str| format!("weft_allocator_addresses{{pool=\"{pool}\"");
+    let metrics = running.metrics();
+    assert!(metrics.contains(&series("a-shared")), "{metrics}");
+    assert!(!metrics.contains(&series("own")), "{metrics}");
+    let writes = world.writes();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(world.writes(), writes, "nothing changes");
 }

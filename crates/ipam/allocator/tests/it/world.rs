@@ -149,6 +149,12 @@ impl World {
         self.call(Method::DELETE, &path, &Value::Null).await;
     }
 
+    pub(crate) async fn uid_of(&self, node: &str) -> String {
+        let path = format!("/api/v1/nodes/{node}");
+        let node = self.call(Method::GET, &path, &Value::Null).await;
+        node["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
     /// Writes a node's spec, as its agent does.
     pub(crate) async fn write_spec(&self, node: &str, spec: Value) {
         let path = path("nodenetworkconfigs", node);
@@ -318,6 +324,10 @@ impl World {
 }
 
 impl Running {
+    pub(crate) fn metrics(&self) -> String {
+        prometheus_text(&self.registry)
+    }
+
     /// The value of a series, or 0.
     pub(crate) fn count(&self, series: &str) -> u64 {
         let text = prometheus_text(&self.registry);

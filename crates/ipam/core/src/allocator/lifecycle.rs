@@ -36,6 +36,7 @@ impl Allocator {
                 Some(node) if config.owner.as_ref().is_none_or(|owner| *owner == node.uid) => {
                     keep_config(view, config, node, plan);
                 }
+                Some(node) if passes_to(view, config, node) => replace_config(config, plan),
                 _ if self.is_gone(tenant(config), now) => end_config(view, config, plan),
                 _ => {}
             }
@@ -43,17 +44,22 @@ impl Allocator {
     }
 
     /// Frees claims whose config does not exist and whose Node has been absent for the grace
-    /// period.
+    /// period, unless they pass to the Node that has its name now.
     pub(super) fn free_orphans(&self, view: &View, space: &mut Space<'_>, now: Moment) {
         let known: BTreeMap<&Uid, &NodeConfig> = view
             .configs
             .values()
             .map(|config| (&config.uid, config))
             .collect();
+        let has_heir = |holder: &Holder| {
+            let node = view.nodes.get(&holder.node);
+            node.is_some_and(|node| view.pool_of(node).is_some())
+        };
         let orphan = |claim: &Claim| {
             claim.state == ClaimState::Held
                 && !known.contains_key(&claim.holder.config)
                 && self.is_gone(&claim.holder.node_uid, now)
+                && !has_heir(&claim.holder)
         };
         let orphans: Vec<(IpNet, Holder)> = space
             .claims()
@@ -112,6 +118,33 @@ fn keep_config(view: &View, config: &NodeConfig, node: &Node, plan: &mut Plan) {
     }
 }
 
+/// True if a Node that was registered again can have what the config of the former Node of its name
+/// publishes: addresses of pools are claimed, and pass to its own config with the claims; all others
+/// are in its pod CIDRs. If they are not, because the Node has another range than before, no other
+/// node may get them before the grace period is over.
+fn passes_to(view: &View, config: &NodeConfig, node: &Node) -> bool {
+    let own = |net: IpNet| node.pod_cidrs.iter().any(|cidr| cidr.contains(&net));
+    let pooled = |net| {
+        let mut pools = view.pools.values();
+        pools.any(|pool| pool.range_of(net).is_some())
+    };
+    let mut entries = config.status.entries();
+    let placed = entries.all(|(_, entry)| entry.net().is_ok_and(|net| pooled(net) || own(net)));
+    placed && all_claimed(view, config)
+}
+
+/// Makes room for the config of a Node that was registered again. The config of the former Node is
+/// not kept, because requests of that Node must not apply to this one.
+fn replace_config(config: &NodeConfig, plan: &mut Plan) {
+    let (name, precondition) = (config.name.clone(), config.precondition());
+    if !config.deleting {
+        plan.writes.push(Write::DeleteConfig { name, precondition });
+    } else if config.finalized {
+        plan.writes
+            .push(Write::RemoveConfigFinalizer { name, precondition });
+    }
+}
+
 /// Removes everything from a config whose Node is gone, and lets it be deleted.
 fn end_config(view: &View, config: &NodeConfig, plan: &mut Plan) {
     if !config.deleting {
@@ -133,15 +166,15 @@ fn end_config(view: &View, config: &NodeConfig, plan: &mut Plan) {
     }
 }
 
-/// Moves the claims of deleted configs to those that were recreated for the same Nodes: pods there
-/// go on using the addresses. Returns the UIDs of the new holders: they publish the claims under
+/// Moves the claims of deleted configs to those that were recreated for the same Nodes, or for Nodes
+/// that were registered again under the same names: pods there go on using the addresses. Returns the UIDs of the new holders: they publish the claims under
 /// new names only once the move is written.
 pub(super) fn move_claims<'a>(view: &'a View, space: &mut Space<'_>) -> BTreeSet<&'a Uid> {
     let heir = |claim: &Claim| {
         let holder = &claim.holder;
         let config = view.configs.get(&holder.node)?;
-        let node = view.node_of(config)?;
-        let replaced = config.uid != holder.config && node.uid == holder.node_uid;
+        view.node_of(config)?;
+        let replaced = config.uid != holder.config;
         (claim.state == ClaimState::Held && replaced && !config.deleting).then_some(config)
     };
     let moving: Vec<(IpNet, &'a NodeConfig)> = space

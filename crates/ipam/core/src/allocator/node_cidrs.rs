@@ -27,6 +27,10 @@ impl Allocator {
     /// plan, and frees the claims of nodes that are gone. A node's CIDRs never change, so a claim
     /// that is not the CIDR of its node never will be.
     ///
+    /// A Node that is deleted and registered again under its name gets its former CIDRs back for as
+    /// long as they are claimed: its pods may still be running. The claims say whose they are, so a
+    /// restart changes nothing about that.
+    ///
     /// A node is gone when its Node was absent for the grace period and its NodeNetworkConfig,
     /// which publishes addresses of the CIDR until then, is gone as well.
     ///
@@ -49,12 +53,14 @@ impl Allocator {
         let shards = view.shards.values().filter(|shard| shard.pool == *name);
         let mut space = Space::new(&pool, &ranges, &[], shards.cloned(), wall);
         let adopting = adopt(view, &mut space, &mut plan);
-        let mut owned = self.settle_cidrs(view, &mut space, now);
+        let (mut owned, heirs) = self.settle_cidrs(view, &mut space, now);
         let families: BTreeSet<IpFamily> = ranges
             .iter()
             .map(|range| IpFamily::of(range.addr()))
             .collect();
-        for node in view.nodes.values().filter(|node| node.pod_cidrs.is_empty()) {
+        // Moved claims are assigned once the move is written.
+        let waiting = |node: &&Node| node.pod_cidrs.is_empty() && !heirs.contains(&node.uid);
+        for node in view.nodes.values().filter(waiting) {
             let claimed = owned.remove(&node.uid).unwrap_or_default();
             serve(node, claimed, &families, adopting, &mut space, &mut plan);
         }
@@ -63,14 +69,16 @@ impl Allocator {
         plan
     }
 
-    /// Frees the claims that have ended; returns the others by Node.
+    /// Frees the claims that have ended, and moves those of former Nodes to the Nodes of their
+    /// names. Returns the others by Node, and the Nodes that claims are moved to.
     fn settle_cidrs(
         &self,
         view: &View,
         space: &mut Space<'_>,
         now: Moment,
-    ) -> BTreeMap<Uid, Vec<IpNet>> {
+    ) -> (BTreeMap<Uid, Vec<IpNet>>, BTreeSet<Uid>) {
         let mut owned: BTreeMap<Uid, Vec<IpNet>> = BTreeMap::new();
+        let mut heirs = BTreeSet::new();
         let held: Vec<(IpNet, Claim)> = space
             .claims()
             .filter(|(_, claim)| claim.state == ClaimState::Held)
@@ -78,18 +86,27 @@ impl Allocator {
             .collect();
         for (net, claim) in held {
             let node = view.nodes.get(&claim.holder.node);
-            match node.filter(|node| node.uid == claim.holder.node_uid) {
-                None => {
+            match node {
+                Some(node) if node.uid == claim.holder.node_uid => {
+                    if is_beside(node, net) {
+                        space.free(net, None);
+                    } else {
+                        owned.entry(node.uid.clone()).or_default().push(net);
+                    }
+                }
+                Some(node) if !is_beside(node, net) => {
+                    space.pass_on(net, &holder(node));
+                    heirs.insert(node.uid.clone());
+                }
+                _ => {
                     let gone = self.is_gone(&claim.holder.node_uid, now);
                     if gone && !is_published(view, net, &claim.holder) {
                         space.free(net, Some(&claim.holder));
                     }
                 }
-                Some(node) if is_beside(node, net) => space.free(net, None),
-                Some(node) => owned.entry(node.uid.clone()).or_default().push(net),
             }
         }
-        owned
+        (owned, heirs)
     }
 }
 

@@ -51,6 +51,9 @@ pub enum Write {
         /// NodeNetworkConfigs that must be unchanged: read each from the API server, and drop this
         /// write if one has changed.
         unchanged: Vec<(NodeName, Precondition)>,
+        /// Nodes that claims of a former Node of their name are moved to: read each from the API
+        /// server, and drop this write if it does not exist with this UID.
+        present: Vec<(NodeName, Uid)>,
         /// The changes, for logs.
         changes: Vec<ClaimChange>,
     },

@@ -89,8 +89,8 @@ impl Allocator {
     ) {
         let shards = view.shards.values().filter(|shard| shard.pool == pool.name);
         let mut space = Space::new(pool, ranges, &pool.reserved, shards.cloned(), wall);
-        self.free_orphans(view, &mut space, now);
         let moved = move_claims(view, &mut space);
+        self.free_orphans(view, &mut space, now);
         let mut adopting = false;
         for config in view.configs.values() {
             adopting |= adopt(view, config, &mut space, plan);

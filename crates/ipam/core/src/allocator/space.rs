@@ -14,7 +14,7 @@ use super::{
     object::{Block, Claim, ClaimState, Holder, IpPool, Shard, WallTime, unreserved},
 };
 use crate::{
-    GrantName, NodeName, Precondition,
+    GrantName, NodeName, Precondition, Uid,
     range::{address_count, number},
 };
 
@@ -25,7 +25,7 @@ pub enum ClaimChange {
     Claimed(IpNet, Claim),
     /// Addresses that a node publishes without a claim are claimed for it.
     Adopted(IpNet, Claim),
-    /// A node's config was recreated and takes over the claim.
+    /// A node or its config was created again and takes over the claim.
     Moved(IpNet, Claim),
     /// A claim ended and its addresses are in cooldown.
     Freed(IpNet, Claim),
@@ -38,6 +38,7 @@ pub(super) struct Draft {
     pub(super) changes: Vec<ClaimChange>,
     pub(super) gone: Vec<Holder>,
     pub(super) unchanged: Vec<(NodeName, Precondition)>,
+    pub(super) present: Vec<(NodeName, Uid)>,
 }
 
 /// Position of a claim.
@@ -418,6 +419,7 @@ impl Draft {
             changes: Vec::new(),
             gone: Vec::new(),
             unchanged: Vec::new(),
+            present: Vec::new(),
         }
     }
 }
@@ -428,6 +430,7 @@ impl From<Draft> for Write {
             shard: draft.shard,
             gone: draft.gone,
             unchanged: draft.unchanged,
+            present: draft.present,
             changes: draft.changes,
         }
     }

@@ -25,23 +25,24 @@ impl Usage {
 }
 
 impl View {
-    /// Usage of a pool. Pools of nodes' own CIDRs have no figures.
-    pub fn usage(&self, pool: &IpPool, wall: WallTime) -> Usage {
+    /// Usage of a pool. None for a pool of the nodes' own CIDRs: it has no addresses itself.
+    pub fn usage(&self, pool: &IpPool, wall: WallTime) -> Option<Usage> {
         let PoolSource::Ranges(ranges) = &pool.source else {
-            return Usage::default();
+            return None;
         };
         let shards = self.shards.values().filter(|shard| shard.pool == pool.name);
         let space = Space::new(pool, ranges, &pool.reserved, shards.cloned(), wall);
         let families = space.families().into_iter();
         let scarce = families.min_by_key(|family| space.total(*family));
-        scarce.map_or_else(Usage::default, |family| {
+        let usage = scarce.map(|family| {
             let (claimed, cooldown) = space.used(family);
             Usage {
                 total: space.total(family),
                 claimed,
                 cooldown,
             }
-        })
+        });
+        Some(usage.unwrap_or_default())
     }
 
     /// Time at which the next cooldown ends.

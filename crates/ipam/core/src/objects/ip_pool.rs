@@ -82,11 +82,25 @@ pub struct ExhaustionPercent {
     pub leave_free_percent: Option<i64>,
 }
 
-/// `status` of an IPPool. Figures are those of the family with fewer addresses, because it runs out
-/// first. A pool of the nodes' own CIDRs has no figures.
+/// `status` of an IPPool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IpPoolStatus {
+    /// Usage; absent for a pool of the nodes' own CIDRs, which has no addresses itself.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<PoolFigures>,
+    /// True if it is nearly exhausted.
+    pub exhausted: bool,
+    /// `metadata.generation` that this status is about.
+    pub observed_generation: i64,
+    /// `Ready`, with the reason if it is false.
+    pub conditions: Vec<PoolCondition>,
+}
+
+/// Usage of an IPPool, in its `status`: that of the family with fewer addresses, because it runs out
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolFigures {
     /// Addresses that can be assigned.
     pub total: i64,
     /// Addresses neither claimed nor in cooldown.
@@ -95,12 +109,11 @@ pub struct IpPoolStatus {
     pub claimed: i64,
     /// Addresses in cooldown.
     pub cooldown: i64,
-    /// True if it is nearly exhausted.
-    pub exhausted: bool,
-    /// `metadata.generation` that this status is about.
-    pub observed_generation: i64,
-    /// `Ready`, with the reason if it is false.
-    pub conditions: Vec<PoolCondition>,
+}
+
+impl PoolFigures {
+    /// Names of the fields in the object.
+    pub const FIELDS: [&str; 4] = ["total", "free", "claimed", "cooldown"];
 }
 
 /// A condition of an IPPool.

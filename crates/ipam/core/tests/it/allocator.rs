@@ -239,20 +239,159 @@ fn the_node_must_be_absent_for_the_grace_before_its_addresses_are_taken() {
     assert!(api.view.configs.is_empty());
 }
 
+/// Networks that a node publishes.
+fn nets(api: &Api, node: &str) -> Vec<IpNet> {
+    let entries = api.config(node).status.entries();
+    entries.map(|(_, entry)| entry.net().unwrap()).collect()
+}
+
 #[test]
-fn a_node_made_again_gets_its_config_when_the_old_one_is_gone() {
+fn a_node_registered_again_gets_its_former_blocks_at_once_in_a_config_of_its_own() {
+    // The garbage collector has deleted the former config, or not yet.
+    for deleting in [false, true] {
+        let mut api = Api::new([pool("10.0.0.0/16")]);
+        for name in ["n0", "n1", "n2"] {
+            api.add_node(name, &[], &[]);
+        }
+        let mut allocator = Allocator::default();
+        settle(&mut allocator, &mut api, at(0));
+        api.edit("n1", |spec| spec.requested = 32);
+        settle(&mut allocator, &mut api, at(0));
+        let (old, before) = (api.config("n1").clone(), nets(&api, "n1"));
+        api.remove_node("n1");
+        if deleting {
+            api.delete_config("n1", false);
+        }
+        settle(&mut allocator, &mut api, at(10));
+        assert_eq!(api.config("n1").uid, old.uid, "its addresses are reserved");
+        let uid = api.add_node("n1", &[], &[]);
+        // What is known comes from the objects: a restart does not change it.
+        let mut restarted = Allocator::default();
+        settle(&mut restarted, &mut api, at(11));
+        let now = api.config("n1");
+        assert_eq!(now.owner, Some(uid));
+        assert_ne!(now.uid, old.uid, "requests of the former Node do not apply");
+        assert!(!now.deleting);
+        assert_eq!(nets(&api, "n1"), before);
+        // They stay, however long the former Node has been gone.
+        for seconds in [400, 800] {
+            settle(&mut restarted, &mut api, at(seconds));
+            assert_eq!(nets(&api, "n1"), before);
+        }
+    }
+}
+
+#[test]
+fn blocks_wait_for_the_config_of_a_node_that_is_registered_again() {
     let mut api = Api::new([pool("10.0.0.0/16")]);
     api.add_node("n1", &[], &[]);
     let mut allocator = Allocator::default();
     settle(&mut allocator, &mut api, at(0));
+    api.remove_node("n1");
+    api.delete_config("n1", true);
+    api.add_node("n1", &[], &[]);
+    // The config cannot be created for longer than the grace period.
+    for seconds in [1, 400, 800] {
+        let plan = plan(&mut allocator, &api, at(seconds));
+        assert_eq!(plan.to_string(), "+ nodenetworkconfig n1: request 16\n");
+    }
+    settle(&mut allocator, &mut api, at(801));
+    assert_eq!(nets(&api, "n1"), ["10.0.0.0/28".parse().unwrap()]);
+    // No pool serves the Node that is registered now: its blocks become free.
+    api.view.pools.get_mut(&"pods".into()).unwrap().nodes =
+        LabelSelector::parse("gpu=yes").unwrap();
+    api.remove_node("n1");
+    api.delete_config("n1", true);
+    api.add_node("n1", &[], &[]);
+    assert!(plan(&mut allocator, &api, at(900)).is_empty());
+    let freed = plan(&mut allocator, &api, at(1200)).to_string();
+    assert!(freed.contains("-10.0.0.0/28=n1"), "{freed}");
+}
+
+#[test]
+fn claims_move_only_to_a_node_that_exists() {
+    let mut api = Api::new([]);
+    let mut allocator = Allocator::default();
+    api.add_node("n1", &[], &[]);
+    settle_cidrs(&mut allocator, &mut api, at(0));
+    api.remove_node("n1");
+    api.add_node("n1", &[], &[]);
+    let moving = plan_cidrs(&mut allocator, &api, at(1));
+    assert_eq!(
+        moving.to_string(),
+        "~ shard node-cidrs-10-244-0-0-22: >10.244.0.0/24=n1\n\
+         ~ shard node-cidrs-fd00-10---56: >fd00:10::/64=n1\n"
+    );
+    // The cache was stale: that Node has been replaced by yet another one.
+    api.remove_node("n1");
+    api.add_node("n1", &[], &[]);
+    for write in &moving.writes {
+        assert_eq!(api.write(write), Err(Conflict));
+    }
+}
+
+#[test]
+fn a_node_registered_again_gets_its_former_pod_cidrs_and_the_addresses_in_them() {
+    let mut api = Api::new([IpPool::new("own", PoolSource::NodeCidrs)]);
+    let (mut addresses, mut cidrs) = (Allocator::default(), Allocator::default());
+    for index in 0..3 {
+        api.add_node(&format!("n{index}"), &[], &[]);
+    }
+    settle_cidrs(&mut cidrs, &mut api, at(0));
+    settle(&mut addresses, &mut api, at(0));
+    let range = api.view.nodes[&"n1".into()].pod_cidrs.clone();
+    let (old, before) = (api.config("n1").uid.clone(), nets(&api, "n1"));
+    api.remove_node("n1");
+    api.delete_config("n1", false);
+    settle_cidrs(&mut cidrs, &mut api, at(1));
+    settle(&mut addresses, &mut api, at(1));
+    api.add_node("n1", &[], &[]);
+    // A restart in between: the claims say whose the range is.
+    (addresses, cidrs) = (Allocator::default(), Allocator::default());
+    settle(&mut addresses, &mut api, at(2));
+    assert_eq!(
+        api.config("n1").uid,
+        old,
+        "not before the Node has its range"
+    );
+    settle_cidrs(&mut cidrs, &mut api, at(2));
+    assert_eq!(api.view.nodes[&"n1".into()].pod_cidrs, range);
+    settle(&mut addresses, &mut api, at(2));
+    assert_ne!(api.config("n1").uid, old);
+    assert_eq!(nets(&api, "n1"), before);
+    for seconds in [400, 800] {
+        settle_cidrs(&mut cidrs, &mut api, at(seconds));
+        api.add_node(&format!("later-{seconds}"), &[], &[]);
+        settle_cidrs(&mut cidrs, &mut api, at(seconds));
+    }
+    assert_eq!(
+        api.view.nodes[&"later-400".into()].pod_cidrs[0].to_string(),
+        "10.244.3.0/24"
+    );
+    assert!(
+        api.view.nodes[&"later-800".into()].pod_cidrs.is_empty(),
+        "all are taken"
+    );
+}
+
+#[test]
+fn what_a_node_had_in_a_range_that_it_did_not_get_back_is_kept_for_the_grace_period() {
+    let mut api = Api::new([IpPool::new("own", PoolSource::NodeCidrs)]);
+    let mut allocator = Allocator::default();
+    api.add_node("n1", &[], &["10.244.1.0/24"]);
+    settle(&mut allocator, &mut api, at(0));
     let old = api.config("n1").uid.clone();
     api.remove_node("n1");
-    let uid = api.add_node("n1", &[], &[]);
+    // Another allocator of pod CIDRs, which does not remember.
+    let uid = api.add_node("n1", &[], &["10.244.2.0/24"]);
+    api.add_node("n2", &[], &["10.244.1.0/24"]);
     settle(&mut allocator, &mut api, at(1));
-    assert_eq!(api.config("n1").uid, old, "not before the grace");
+    assert_eq!(api.config("n1").uid, old);
+    let taken = nets(&api, "n1")[0];
+    assert!(!nets(&api, "n2").contains(&taken), "{taken} may be in use");
     settle(&mut allocator, &mut api, at(400));
     assert_eq!(api.config("n1").owner, Some(uid));
-    assert_eq!(count(&api, "n1"), 16);
+    assert_eq!(nets(&api, "n1"), ["10.244.2.16/28".parse().unwrap()]);
 }
 
 #[test]
@@ -575,11 +714,15 @@ fn cluster_cidrs() -> Vec<ClusterCidr> {
     ]
 }
 
-fn settle_cidrs(allocator: &mut Allocator, api: &mut Api, now: Moment) -> Plan {
+fn plan_cidrs(allocator: &mut Allocator, api: &Api, now: Moment) -> Plan {
     let wall = WALL.after(now.since_start());
+    let name = "node-cidrs".into();
+    allocator.plan_node_cidrs(&api.view, &name, &cluster_cidrs(), now, wall)
+}
+
+fn settle_cidrs(allocator: &mut Allocator, api: &mut Api, now: Moment) -> Plan {
     for _ in 0..10 {
-        let name = "node-cidrs".into();
-        let plan = allocator.plan_node_cidrs(&api.view, &name, &cluster_cidrs(), now, wall);
+        let plan = plan_cidrs(allocator, api, now);
         if plan.is_empty() {
             return plan;
         }

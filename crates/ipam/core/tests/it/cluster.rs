@@ -123,9 +123,13 @@ impl Cluster {
     }
 
     /// A Node joins. If it needs a CIDR, it gets a free one: a CIDR is free once the config of its
-    /// former Node is gone, as in the `pod-cidr` controller.
+    /// former Node is gone, as in the `pod-cidr` controller. A Node that is registered again gets
+    /// its former one from that controller, and from others it may not.
     fn add_node(&mut self, name: &str) -> Uid {
         let view = &self.api.view;
+        let former = view.configs.get(&name.into());
+        let former = former.and_then(|config| self.lent.get(config.owner.as_ref()?).copied());
+        let remembered = self.api.revision.is_multiple_of(2);
         let owners = view
             .configs
             .values()
@@ -135,11 +139,9 @@ impl Cluster {
             .chain(nodes)
             .filter_map(|uid| self.lent.get(uid).copied())
             .collect();
-        let free = self
-            .cidrs
-            .iter()
-            .find(|cidr| !lent.contains(*cidr))
-            .copied();
+        let mut cidrs = self.cidrs.iter().copied();
+        let free = cidrs.find(|cidr| !lent.contains(cidr));
+        let free = former.filter(|_| remembered).or(free);
         let uid = self.api.add_node(name, &[], free.as_slice());
         self.lent.extend(free.map(|cidr| (uid.clone(), cidr)));
         uid

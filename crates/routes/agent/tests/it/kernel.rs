@@ -19,7 +19,7 @@ use weft_routes::ConditionPolicy;
 use weft_routes_agent::{
     RouteEvents, RoutesMetrics, RoutesParts, RoutesSettings, StatusBoard, controller,
 };
-use weft_runtime::{Cluster, ControllerHandle, Gate};
+use weft_runtime::{Cluster, ControllerHandle, Gate, prometheus_text};
 use weft_testkit::lab::{self, Lab, PodNetwork, node_addresses, pod_ranges};
 
 /// Far beyond what anything here takes, and less than the minute after which the table is read
@@ -55,6 +55,11 @@ impl Site {
 
     /// Starts the agent of a node.
     fn start(&self, number: u8) -> ControllerHandle {
+        self.start_watched(number).0
+    }
+
+    /// Starts the agent of a node, and shows what it reports.
+    fn start_watched(&self, number: u8) -> (ControllerHandle, Registry, StatusBoard) {
         let ranges = ["10.244.0.0/16", "fd00:10::/48"].map(|net| net.parse().unwrap());
         let provider = self.network.node(number).run(|| {
             let _context = self.runtime.enter();
@@ -62,6 +67,7 @@ impl Site {
         });
         let mut registry = Registry::default();
         let metrics = RoutesMetrics::register(&mut registry);
+        let board = StatusBoard::default();
         let _context = self.runtime.enter();
         let parts = RoutesParts {
             cluster: Cluster::new("local", self.client.clone()),
@@ -74,12 +80,12 @@ impl Site {
             own_node: Some(format!("node-{number}")),
             metrics,
             events: RouteEvents::default(),
-            board: StatusBoard::default(),
+            board: board.clone(),
         };
         let controller = controller(parts, None);
         controller.set_gate(Gate::always_open());
         controller.start();
-        controller
+        (controller, registry, board)
     }
 
     fn stop(&self, agent: &ControllerHandle) {
@@ -240,5 +246,55 @@ fn routes_that_went_stale_while_an_agent_was_away_go_and_others_routes_stay() {
         site.has_routes(1, &[(2, 3)]);
         let kept = site.ip(1, "route show 10.244.9.0/24");
         assert!(kept.contains("via 10.0.0.3"), "{kept}");
+    });
+}
+
+/// The lines of a metric with values other than 0.
+fn series(registry: &Registry, name: &str) -> Vec<String> {
+    let text = prometheus_text(registry);
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    let lines = lines.filter(|line| !line.ends_with(" 0"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_bridge_of_the_nodes_own_pods_is_no_drift_and_a_foreign_route_is() {
+    lab::inside(|lab| {
+        let site = Site::new(lab);
+        for number in 1..=3 {
+            site.join(number, number);
+        }
+        site.ip(1, "link set pod0 down");
+        let (_agent, registry, board) = site.start_watched(1);
+        site.has_routes(1, &[(2, 2), (3, 3)]);
+
+        // The first pod makes the bridge, and with its addresses the kernel makes its routes.
+        site.ip(1, "link add weft0 type bridge");
+        site.ip(1, "link set weft0 up");
+        site.ip(1, "address add 10.244.1.129/25 dev weft0");
+        site.ip(1, "address add fd00:10:0:1:8000::1/65 dev weft0 nodad");
+        // So does a plugin for a single pod.
+        site.ip(1, "route add 10.244.1.77/32 dev weft0");
+        let pods = site.ip(1, "route show root 10.244.1.0/24");
+        assert_eq!(pods.lines().count(), 2, "{pods}");
+        // Another program's route to another node, which is drift. It is seen after the others.
+        site.ip(1, "route add 10.244.9.0/24 via 10.0.0.3");
+        let drift = "weft_routes_drift_total";
+        let poll = async {
+            while series(&registry, drift).is_empty() || board.read().table.len() < 5 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let found = site
+            .runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, poll).await });
+        let (drifted, table) = (series(&registry, drift), board.read().table);
+        assert!(found.is_ok(), "{drifted:?} {table:?}");
+        assert_eq!(drifted, ["weft_routes_drift_total{kind=\"appeared\"} 1"]);
+        let left: Vec<&String> = (table.iter())
+            .filter(|(_, row)| row.left_alone)
+            .map(|(destination, _)| destination)
+            .collect();
+        assert_eq!(left, ["10.244.9.0/24"]);
     });
 }

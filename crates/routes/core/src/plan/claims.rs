@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
 use super::{Refusal, RefusalReason, Wanted};
-use crate::{Cidr, Mark, NextHop, NextHopKind, Node, NodeList, Policy, Route};
+use crate::{Cidr, NextHop, NextHopKind, Node, NodeList, Policy, Route};
 
 /// The ranges that nodes claim, granted or refused.
 #[derive(Default)]
@@ -121,7 +121,7 @@ impl<'a> Holders<'a> {
         let mut holders: HashMap<IpNet, Vec<&Route>> = HashMap::new();
         for route in routes {
             if let Ok(net) = route.destination.net()
-                && route.mark != Mark::Foreign
+                && !route.mark.is_foreign()
                 && !route.blackhole
             {
                 holders.entry(net).or_default().push(route);

@@ -44,6 +44,7 @@ pub(super) fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> Route
         for route in there {
             match unneeded(route, &net, nodes, &claims.named, policy) {
                 Ok(reason) => deletes.push(delete(route, reason)),
+                Err(_) if nodes.delivers_to_own(route) => {}
                 Err(reason) => leave(&mut plan, route, reason),
             }
         }
@@ -67,13 +68,13 @@ fn settle(
         !route.blackhole && next_hop.is_some_and(|hop| leads_to(route, &wanted.node, hop))
     };
     let right = there.iter().position(|route| leads(route));
-    let ours = there.iter().position(|route| route.mark != Mark::Foreign);
+    let ours = there.iter().position(|route| !route.mark.is_foreign());
     let chosen = right.or(ours);
     for (index, route) in there.iter().enumerate() {
         match route.mark {
             _ if Some(index) == chosen => {}
             Mark::Ours => deletes.push(delete(route, DeleteReason::Duplicate)),
-            Mark::Foreign | Mark::None => leave(plan, route, LeftReason::NotOurs),
+            Mark::Foreign | Mark::Connected | Mark::None => leave(plan, route, LeftReason::NotOurs),
         }
     }
     let Some(index) = chosen else {
@@ -146,7 +147,7 @@ fn unneeded(
         Mark::Ours => {}
         _ if !covered => return Err(LeftReason::OutOfRange),
         Mark::None if policy.unmarked == Unmarked::Claim => {}
-        Mark::None | Mark::Foreign => return Err(LeftReason::NotOurs),
+        Mark::None | Mark::Foreign | Mark::Connected => return Err(LeftReason::NotOurs),
     }
     if named.contains(net) && covered {
         return Err(LeftReason::StillClaimed);

@@ -14,7 +14,7 @@ use weft_model::SharedStr;
 use super::{
     Action, CreateReason, DeleteReason, LeftAlone, LeftReason, RoutePlan, Step, Verdict, Wanted,
 };
-use crate::{Mark, Node, NodeAddress, NodeList, Policy, Route};
+use crate::{Node, NodeAddress, NodeList, Policy, Route};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Intent {
@@ -28,10 +28,13 @@ type Intents<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Intent>>;
 pub(super) fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> RoutePlan {
     // Upstream's providers do not list routes to gateways and the like; ours do.
     let (foreign, listed): (Vec<&Route>, Vec<&Route>) =
-        routes.iter().partition(|route| route.mark == Mark::Foreign);
+        routes.iter().partition(|route| route.mark.is_foreign());
     let listed: Vec<Route> = listed.into_iter().cloned().collect();
     let mut plan = plan_listed(nodes, &listed, policy);
-    plan.left.extend(foreign.into_iter().map(|route| LeftAlone {
+    let foreign = foreign
+        .into_iter()
+        .filter(|route| !nodes.delivers_to_own(route));
+    plan.left.extend(foreign.map(|route| LeftAlone {
         route: route.clone(),
         reason: LeftReason::NotOurs,
     }));

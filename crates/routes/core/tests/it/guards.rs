@@ -1,7 +1,10 @@
 //! Limits on deletes, and the sequence of steps.
 
+use std::time::Duration;
+
 use weft_routes::{
-    DeleteCap, LeftReason, Mark, Node, NodeList, Policy, Route, Unmarked, WithheldReason,
+    DeleteCap, LeftReason, Mark, Moment, Node, NodeList, Policy, Route, TableCache, Unmarked,
+    WithheldReason,
 };
 
 use crate::world::{marked, node, plan, policy, route, steps, via};
@@ -164,4 +167,79 @@ fn an_excluded_node_gets_no_route_and_loses_ours() {
         steps(&plan([excluded], &[routed], &policy())),
         ["- 10.120.0.0/24 via 10.0.1.1 (node n1) [node is excluded]"]
     );
+}
+
+/// Routes in the kernel of `n1`, which has 10.120.1.0/24.
+fn in_kernel() -> (Vec<Node>, Vec<Route>) {
+    let own = Node {
+        own: true,
+        excluded: true,
+        ..node("n1", &["10.120.1.0/24"], &["10.0.1.1"])
+    };
+    let others = ["2", "3"].map(|i| {
+        let cidr = format!("10.120.{i}.0/24");
+        node(&format!("n{i}"), &[&cidr], &[&format!("10.0.{i}.1")])
+    });
+    let nodes = [own].into_iter().chain(others).collect();
+    let connected = |destination| marked(route(destination, ""), Mark::Connected);
+    let routes = vec![
+        // The bridge, and the pods of a plugin that makes a route for each.
+        connected("10.120.1.0/24"),
+        connected("10.120.1.7/32"),
+        // Links where they should not be.
+        connected("10.120.3.128/25"),
+        connected("10.120.0.0/16"),
+        // Other programs' routes in the node's own range.
+        marked(via(route("10.120.1.64/26", ""), "10.0.9.9"), Mark::Foreign),
+        marked(route("10.120.1.128/26", ""), Mark::Foreign),
+    ];
+    (nodes, routes)
+}
+
+#[test]
+fn only_links_in_the_nodes_own_range_are_not_reported() {
+    let (nodes, routes) = in_kernel();
+    for policy in [policy(), Policy::upstream(policy().cluster_cidrs)] {
+        let plan = plan(nodes.clone(), &routes, &policy);
+        let mut left: Vec<String> = (plan.left.iter())
+            .map(|left| left.route.destination.to_string())
+            .collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                "10.120.0.0/16",
+                "10.120.1.128/26",
+                "10.120.1.64/26",
+                "10.120.3.128/25"
+            ],
+            "{plan}"
+        );
+    }
+}
+
+#[test]
+fn a_link_is_never_replaced_by_a_route_to_another_node() {
+    let (nodes, _) = in_kernel();
+    let links = ["10.120.2.0/24", "10.120.3.0/24"];
+    let links = links.map(|net| marked(route(net, ""), Mark::Connected));
+    let plan = plan(nodes, &links, &policy());
+    assert!(plan.steps.is_empty(), "{plan}");
+    assert_eq!((plan.left.len(), plan.refusals.len()), (2, 2), "{plan}");
+}
+
+#[test]
+fn a_nodes_own_links_are_no_drift_and_everything_else_is() {
+    let (nodes, routes) = in_kernel();
+    let nodes = NodeList::complete(nodes);
+    let mut cache = TableCache::new(Duration::ZERO);
+    cache.listed(Vec::new(), Moment::seconds(0), []);
+    let drift = cache.listed(routes.clone(), Moment::seconds(1), []);
+    assert_eq!(drift.appeared, routes);
+    assert_eq!(drift.without_own(&nodes).appeared, routes[2..]);
+    // The bridge goes, and the others' routes, too.
+    let drift = cache.listed(Vec::new(), Moment::seconds(2), []);
+    let vanished = drift.without_own(&nodes).vanished;
+    assert_eq!(vanished.len(), 2, "{vanished:?}");
+    assert!(vanished.iter().all(|route| route.mark == Mark::Foreign));
 }

@@ -32,13 +32,24 @@ impl NetlinkSettings {
             _ => None,
         };
         let strange = ours && route.metric != self.metric;
+        let mark = match route.hops[..] {
+            _ if ours => Mark::Ours,
+            [
+                Hop {
+                    gateway: None,
+                    interface: Some(_),
+                    ..
+                },
+            ] if route.kind == RouteKind::Unicast => Mark::Connected,
+            _ => Mark::Foreign,
+        };
         Some(Route {
             destination: Cidr::from(route.destination),
             target: Target::Unknown,
             next_hop: gateway.map(NextHop::Address),
             target_addresses: None,
             blackhole: ours && gateway.is_none(),
-            mark: if ours { Mark::Ours } else { Mark::Foreign },
+            mark,
             id: strange.then(|| SharedStr::new(&format!("{METRIC}{}", route.metric))),
         })
     }
@@ -60,7 +71,7 @@ impl NetlinkSettings {
 
     /// All attributes by which the kernel identifies a listed route of ours.
     pub(super) fn deletion(&self, route: &Route) -> Result<Deletion, ProviderError> {
-        if route.mark == Mark::Foreign {
+        if route.mark.is_foreign() {
             return Err(invalid("cannot delete a foreign route"));
         }
         let gateway = match &route.next_hop {
@@ -189,7 +200,12 @@ mod tests {
         let far = kernel("192.0.2.0/24", 201, &["10.0.0.1"]);
         assert_eq!(listed(&far), Some((Mark::Ours, true, false)));
         let bridge = kernel("10.244.9.0/24", 2, &["-"]);
-        assert_eq!(listed(&bridge), Some((Mark::Foreign, false, false)));
+        assert_eq!(listed(&bridge), Some((Mark::Connected, false, false)));
+        let mut dropping = kernel("10.244.9.0/24", 4, &[]);
+        dropping.kind = RouteKind::Blackhole;
+        assert_eq!(listed(&dropping), Some((Mark::Foreign, false, false)));
+        let gateway = kernel("10.244.9.0/24", 4, &["10.0.0.9"]);
+        assert_eq!(listed(&gateway), Some((Mark::Foreign, true, false)));
         assert_eq!(listed(&kernel("0.0.0.0/0", 16, &["10.0.0.9"])), None);
         assert_eq!(listed(&kernel("10.0.0.0/24", 2, &["-"])), None);
     }

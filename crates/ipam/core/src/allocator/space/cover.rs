@@ -80,4 +80,14 @@ impl Space<'_> {
             draft.changes.push(ClaimChange::Moved(net, claim));
         }
     }
+
+    /// Transfers the claim of a range to the Node that is registered under its holder's name now.
+    /// The writer must verify that this Node exists: then the former one is gone for good.
+    pub(in crate::allocator) fn pass_on(&mut self, net: IpNet, to: &Holder) {
+        let moved = self.change(net, |held| held.holder = to.clone());
+        if let Some((draft, claim)) = moved {
+            draft.present.push((to.node.clone(), to.node_uid.clone()));
+            draft.changes.push(ClaimChange::Moved(net, claim));
+        }
+    }
 }

@@ -149,6 +149,7 @@ impl Api {
                 shard,
                 gone,
                 unchanged,
+                present,
                 ..
             } => {
                 let key = (shard.pool.clone(), shard.range);
@@ -166,7 +167,11 @@ impl Api {
                     let config = self.view.configs.get(name);
                     config.is_none_or(|config| config.precondition() != *precondition)
                 });
-                if stored != shard.version || there || changed {
+                let absent = present.iter().any(|(name, uid)| {
+                    let node = self.view.nodes.get(name);
+                    node.is_none_or(|node| node.uid != *uid)
+                });
+                if stored != shard.version || there || changed || absent {
                     return Err(Conflict);
                 }
                 let mut shard = shard.clone();

@@ -46,9 +46,8 @@ fn kept(view: &View, config: &NodeConfig, family: IpFamily) -> (u64, u64) {
         for (net, claim) in shard.claims(prefix).filter(|(net, _)| of_family(net)) {
             let mut entries = config.status.entries();
             let out = entries.all(|(_, entry)| entry.name != claim.id);
-            // Claims of a recreated config are moved before anything is shared.
-            let theirs = claim.holder.config == config.uid
-                || Some(&claim.holder.node_uid) == config.owner.as_ref();
+            // Claims of former configs of the name are moved before anything is shared.
+            let theirs = claim.holder.node == config.name;
             if claim.state == ClaimState::Held && theirs && out {
                 pending += size(net);
             }
