@@ -144,6 +144,9 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<()> {
     let mut progress = Progress::of(chosen.len() + 2);
     progress.step("set-up", || {
         setup::run()?;
+        if chosen.iter().all(|part| part.needs == Needs::Cluster) {
+            return Ok(());
+        }
         setup::browser()?;
         peers::build()
     })?;

@@ -116,7 +116,8 @@ fn overlay_of(settings: &Settings) -> Value {
     json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": ["../cluster"],
+        // Two controllers on one node would share its ports.
+        "resources": [if settings.nodes == 1 { "../one-node" } else { "../cluster" }],
         "components": ["../../dashboard"],
         "configMapGenerator": [{
             "name": "weft-proxy",

@@ -25,6 +25,8 @@ use super::{
 };
 use crate::process;
 
+/// The node whose disk is filled; the last one is rebooted, and would lose it.
+pub(super) const FULL_NODE: u8 = 2;
 /// Time for which processes stay away.
 const OUTAGE: Duration = Duration::from_secs(60);
 
@@ -319,11 +321,11 @@ fn stop_control_plane(cluster: &mut Cluster) -> anyhow::Result<()> {
     control_plane.wait_until_ready(&nodes[0])
 }
 
-/// Node 2's daemon has a small disk; see `Node::new`.
 fn fill_disk(cluster: &mut Cluster) -> anyhow::Result<()> {
-    let Some(node) = cluster.nodes.get(1) else {
-        return Ok(());
-    };
+    let mut nodes = cluster.nodes.iter();
+    let node = nodes
+        .find(|node| node.number == FULL_NODE)
+        .context("the node with a small disk is missing")?;
     let fill = "cat /dev/zero > /var/lib/weft/full 2>/dev/null; test -s /var/lib/weft/full";
     process::run(node.inside("sh")?.args(["-c", fill]))?;
     let kubectl = cluster.kubectl();

@@ -19,7 +19,7 @@ use super::{
     control_plane::ControlPlane,
     credentials,
     e2e::Selection,
-    forward,
+    faults, forward,
     kubectl::Kubectl,
     node::{Node, Places},
     segment,
@@ -127,6 +127,7 @@ impl Cluster {
                 root: &order.root,
                 programs,
                 images,
+                small_disk: matches!(order.job, Job::Faults { .. }).then_some(faults::FULL_NODE),
             };
             for number in settings.numbers() {
                 let mut node = Node::new(number, settings, &places, &cgroups)?;

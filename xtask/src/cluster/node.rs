@@ -20,7 +20,7 @@ use super::{
 };
 use crate::process;
 
-/// Disk of node 2's address daemon.
+/// A disk that is quickly filled.
 const DISK_MEGABYTES: u32 = 32;
 
 /// A running node.
@@ -45,6 +45,8 @@ pub(super) struct Places<'a> {
     pub(super) root: &'a Path,
     pub(super) programs: &'a Path,
     pub(super) images: &'a [PathBuf],
+    /// The node whose address daemon has a disk that is quickly filled.
+    pub(super) small_disk: Option<u8>,
 }
 
 impl Node {
@@ -72,8 +74,7 @@ impl Node {
             credentials: places.directory.join("credentials"),
             // Every second one takes them from Weft's image, as the manifests offer.
             with_plugins: number != 2,
-            // Small enough to be filled.
-            disk: (number == 2).then_some(DISK_MEGABYTES),
+            disk: (places.small_disk == Some(number)).then_some(DISK_MEGABYTES),
             directory: directory.clone(),
             name,
         };
