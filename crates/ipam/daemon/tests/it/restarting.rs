@@ -1,6 +1,6 @@
 //! The daemon after a restart, a reboot, a move to another machine, and a damaged store.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -121,6 +121,19 @@ async fn events(world: &World, uid: &str) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Waits for this many events about the node.
+async fn reported(world: &World, uid: &str, count: usize) -> Vec<(String, String)> {
+    let wait = async {
+        while events(world, uid).await.len() < count {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let came = tokio::time::timeout(Duration::from_secs(600), wait).await;
+    let reported = events(world, uid).await;
+    assert!(came.is_ok(), "only {reported:?}");
+    reported
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_registers_again_says_what_is_wrong_until_it_is_right() {
     let state = tempfile::tempdir().unwrap();
@@ -143,13 +156,10 @@ async fn a_node_that_registers_again_says_what_is_wrong_until_it_is_right() {
     assert_eq!(status.gateways, [], "a bridge is left as it is meanwhile");
     let shown = weft_ipam_daemon::report::status_text(&status);
     assert!(shown.starts_with("not ready: the NodeNetworkConfig is of a deleted Node"));
-    while events(&world, &uid).await.is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    let reported = events(&world, &uid).await;
-    assert_eq!(reported.len(), 1, "{reported:?}");
-    assert_eq!(reported[0].0, "AddressesUnavailable");
-    assert!(reported[0].1.contains("of a deleted Node"), "{reported:?}");
+    let first = reported(&world, &uid, 1).await;
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(first[0].0, "AddressesUnavailable");
+    assert!(first[0].1.contains("of a deleted Node"), "{first:?}");
     // What the controller does after the grace period.
     let config = path("nodenetworkconfigs", "n1");
     let deleted = call(&world.client, Method::DELETE, &config, &Value::Null);
@@ -167,10 +177,7 @@ async fn a_node_that_registers_again_says_what_is_wrong_until_it_is_right() {
         .unwrap();
     world.grant("n1", &["10.1.0.99".to_owned()]).await;
     ready(&daemon).await;
-    while events(&world, &uid).await.len() < 2 {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    let last = events(&world, &uid).await;
+    let last = reported(&world, &uid, 2).await;
     assert!(
         last.iter()
             .any(|(reason, _)| reason == "AddressesAvailable")
@@ -197,7 +204,7 @@ async fn a_start_is_no_event_and_is_told_apart_from_trouble() {
     let daemon = world.start("n1", state.path()).await;
     ready(&daemon).await;
     assert!(!daemon.status().await.starting);
-    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let node = call(&world.client, Method::GET, "/api/v1/nodes/n1", &Value::Null).await;
     let uid = node.unwrap()["metadata"]["uid"]
         .as_str()
