@@ -23,7 +23,7 @@ struct Node {
     root: tempfile::TempDir,
 }
 
-/// What a daemon answers, until the test changes it.
+/// The answer of a daemon, until the test changes it.
 #[derive(Clone)]
 struct Status(Arc<Mutex<Value>>);
 

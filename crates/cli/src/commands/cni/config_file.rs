@@ -28,10 +28,10 @@ pub(super) struct ConfigFile {
     in_memory: Option<PathBuf>,
 }
 
-/// What is at the configuration's place.
+/// Result of comparing the configuration with the one that should be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// What should be there.
+    /// Exactly that one.
     Same,
     /// The same plugins, and others that another program has added.
     Extended,
