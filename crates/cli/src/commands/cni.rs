@@ -1,29 +1,33 @@
 //! `weft cni`: installs the CNI plugin and its configuration on a node.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
-};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use weft_cni::{DEFAULT_QUEUE, DEFAULT_SOCKET, PLUGIN};
-use weft_cns::Serving;
+use weft_cni::{DEFAULT_QUEUE, DEFAULT_SOCKET, PLUGIN, SpecVersion};
 
 use weft_program::{SharedArguments, config::LogOnly, output, signals};
 
+mod bridge;
+mod config_file;
 mod conflist;
+mod elf;
+mod installer;
 mod place;
+mod upkeep;
+mod version;
 
-use conflist::{Conflist, MainPlugin};
+use config_file::ConfigFile;
+use conflist::MainPlugin;
+use installer::Installer;
 use place::Placed;
+use upkeep::Upkeep;
 
 const AFTER_HELP: &str = "\
 The configuration is written only when the address daemon is ready: a node without it is NotReady, so
-no pod is scheduled to a node that could not give it an address. Container runtimes use the first
-file of the directory in alphabetical order.";
+no pod is scheduled to a node that could not give it an address. It is a link to a file next to the
+daemon's socket, in memory, so that it is gone after a reboot. Container runtimes use the first file
+of the directory in alphabetical order.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -86,11 +90,12 @@ struct InstallArguments {
     /// Leave the plugin portmap out; hostPort does not work without it
     #[arg(long)]
     no_portmap: bool,
-    /// CNI version of the configuration
+    /// CNI version of the configuration [default: 1.1.0 if the plugins and the container runtime
+    /// know it, otherwise 1.0.0]
     ///
-    /// Plugins older than 1.6, such as Debian's, do not know 1.1.0.
-    #[arg(long, value_name = "VERSION", default_value = "1.0.0", value_parser = spec_version)]
-    cni_version: &'static str,
+    /// Plugins older than 1.6, such as Debian's, and containerd before 2.0 do not know 1.1.0.
+    #[arg(long, value_name = "VERSION", value_parser = spec_version)]
+    cni_version: Option<SpecVersion>,
     /// Unix socket of the address daemon
     #[arg(long, value_name = "FILE", default_value = DEFAULT_SOCKET, value_parser = absolute)]
     socket: PathBuf,
@@ -103,10 +108,17 @@ struct InstallArguments {
     /// Seconds to wait for the address daemon to be ready
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     wait: u32,
+    /// Write the configuration itself into --conf-dir instead of a link to a file in memory
+    ///
+    /// For programs that read the directory inside of a container. The file survives a reboot:
+    /// with a CNI version before 1.1.0 the node is Ready then before the address daemon can serve.
+    #[arg(long)]
+    persistent: bool,
     /// Print the configuration and change nothing
     #[arg(long)]
     print: bool,
-    /// Keep running until SIGTERM, as a container of a DaemonSet has to
+    /// Keep running until SIGTERM, as a container of a DaemonSet has to, and repair the plugin, the
+    /// configuration and the bridge within seconds when they are removed or changed
     #[arg(long, conflicts_with = "print")]
     stay: bool,
 }
@@ -128,8 +140,8 @@ pub(crate) fn run(arguments: &CniArguments, shared: SharedArguments) -> anyhow::
     }
 }
 
-/// Installs, and then waits for the signal that ends a container. What was installed stays: pods
-/// need it while this program is being replaced.
+/// Installs, and then repairs what was installed until the signal that ends a container. What was
+/// installed stays: pods need it while this program is being replaced.
 fn stay(arguments: &InstallArguments, shared: SharedArguments) -> anyhow::Result<()> {
     let log = shared.start_logging::<LogOnly>()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -142,58 +154,34 @@ fn stay(arguments: &InstallArguments, shared: SharedArguments) -> anyhow::Result
     };
     let arguments = arguments.clone();
     let staying = runtime.block_on(async {
-        let installing = tokio::task::spawn_blocking(move || install(&arguments));
+        let installing = tokio::task::spawn_blocking(move || {
+            let mut installer = Installer::new(&arguments)?;
+            output::text(&installer.install()?)?;
+            Upkeep::new(installer).run()
+        });
         tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            installed = installing => installed.context("cannot install the plugin")??,
+            () = stop.cancelled() => Ok(()),
+            ended = installing => ended.context("cannot install the plugin")?,
         }
-        stop.cancelled().await;
-        Ok(())
     });
-    // It may still be waiting for the daemon; nothing is half done by that.
+    // It may still be waiting for the daemon, or between two looks; files appear whole.
     runtime.shutdown_background();
     staying
 }
 
 fn install(arguments: &InstallArguments) -> anyhow::Result<()> {
-    let conflist = arguments.conflist();
     if arguments.print {
-        return output::json(&conflist);
+        return output::json(&Installer::preview(arguments));
     }
-    let places = &arguments.places;
-    let binary = arguments.binary()?;
-    let bin_dir = places.on_node(&places.bin_dir);
-    for plugin in conflist.others() {
-        if !bin_dir.join(plugin).is_file() {
-            bail!(
-                "{plugin} is not in {}: install the CNI project's plugins first",
-                bin_dir.display()
-            );
-        }
-    }
-    place::check_ours(&places.conf_file())?;
-    wait_until_ready(
-        &places.on_node(&arguments.socket),
-        Duration::from_secs(arguments.wait.into()),
-    )?;
-    let program = places.program();
-    let mut text = report(&program, place::copy_program(&binary, &program)?);
-    let file = places.conf_file();
-    text += &report(&file, place::write(&file, &conflist.to_text()?, 0o644)?);
-    if let Some(first) = place::sorts_before(&file)? {
-        text += "note: runtimes use ";
-        text += &first.to_string_lossy();
-        text += " instead\n";
-    }
-    output::text(&text)
+    output::text(&Installer::new(arguments)?.install()?)
 }
 
 fn uninstall(arguments: &UninstallArguments) -> anyhow::Result<()> {
     let places = &arguments.places;
-    let file = places.conf_file();
-    place::check_ours(&file)?;
+    let config = ConfigFile::plain(places);
+    config.check_ours()?;
     // In this order: without the configuration no runtime calls the plugin.
-    let mut text = report(&file, place::remove(&file)?);
+    let mut text = report(config.path(), config.remove()?);
     if !arguments.keep_binary {
         let program = places.program();
         text += &report(&program, place::remove(&program)?);
@@ -217,60 +205,6 @@ impl Places {
 
     fn program(&self) -> PathBuf {
         self.on_node(&self.bin_dir).join(PLUGIN)
-    }
-}
-
-impl InstallArguments {
-    fn conflist(&self) -> Conflist {
-        let main = conflist::Main {
-            plugin: self.main_plugin,
-            bridge: &self.bridge,
-            ip_masq: self.ip_masq,
-            mtu: self.mtu,
-        };
-        let ipam = conflist::Ipam::new(&self.socket, &self.queue, self.plugin_log.as_deref());
-        Conflist::new(
-            self.cni_version,
-            &self.network_name,
-            &main,
-            ipam,
-            !self.no_portmap,
-        )
-    }
-
-    fn binary(&self) -> anyhow::Result<PathBuf> {
-        let binary = match &self.binary {
-            Some(binary) => binary.clone(),
-            None => env::current_exe()
-                .context("cannot find this program")?
-                .with_file_name(PLUGIN),
-        };
-        if !binary.is_file() {
-            bail!(
-                "{} is not there; --binary says where it is",
-                binary.display()
-            );
-        }
-        Ok(binary)
-    }
-}
-
-/// Asks the daemon until it can serve or the time is over.
-fn wait_until_ready(socket: &Path, patience: Duration) -> anyhow::Result<()> {
-    const PAUSE: Duration = Duration::from_millis(250);
-    const ANSWER: Duration = Duration::from_secs(2);
-    let begun = Instant::now();
-    loop {
-        let reason = match weft_cni::status(socket, ANSWER) {
-            Ok(status) if status.serving == Serving::Ready => return Ok(()),
-            Ok(status) => anyhow::anyhow!("it says: {}", status.reason),
-            Err(error) => error.into(),
-        };
-        if begun.elapsed() >= patience {
-            let what = format!("the address daemon at {} is not ready", socket.display());
-            return Err(reason.context(what));
-        }
-        thread::sleep(PAUSE);
     }
 }
 
@@ -301,9 +235,6 @@ fn conf_name(text: &str) -> Result<String, &'static str> {
         .ok_or("a file name that ends in .conflist, with letters, digits, . _ -")
 }
 
-fn spec_version(text: &str) -> Result<&'static str, &'static str> {
-    let known = weft_cni::SpecVersion::parse(text);
-    known
-        .map(weft_cni::SpecVersion::as_str)
-        .ok_or("0.3.0, 0.3.1, 0.4.0, 1.0.0 or 1.1.0")
+fn spec_version(text: &str) -> Result<SpecVersion, &'static str> {
+    SpecVersion::parse(text).ok_or("0.3.0, 0.3.1, 0.4.0, 1.0.0 or 1.1.0")
 }

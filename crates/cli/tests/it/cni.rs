@@ -1,10 +1,15 @@
 //! `weft cni`: what lands on a node, and when.
 
+mod bridge;
+mod staying;
+mod version;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     os::unix::{fs::PermissionsExt as _, net::UnixListener},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
     thread,
 };
 
@@ -16,6 +21,19 @@ use crate::weft::{Run, run, weft};
 /// A node's root directory with the plugins of the CNI project, and a plugin to install.
 struct Node {
     root: tempfile::TempDir,
+}
+
+/// The answer of a daemon, until the test changes it.
+#[derive(Clone)]
+struct Status(Arc<Mutex<Value>>);
+
+impl Status {
+    fn set(&self, change: &Value) {
+        let mut status = self.0.lock().unwrap();
+        for (key, value) in change.as_object().unwrap() {
+            status[key] = value.clone();
+        }
+    }
 }
 
 impl Node {
@@ -43,9 +61,29 @@ impl Node {
         self.path("opt/cni/bin/weft-cni")
     }
 
+    /// The configuration as a runtime on the node reads it: links lead to the node's own files.
+    fn configuration(&self) -> Option<Value> {
+        let path = match fs::read_link(self.conflist()) {
+            Ok(target) => self.path(target.strip_prefix("/").unwrap().to_str().unwrap()),
+            Err(_) => self.conflist(),
+        };
+        let text = fs::read(path).ok()?;
+        Some(serde_json::from_slice(&text).unwrap_or(Value::Null))
+    }
+
+    /// A reboot: what is in memory is gone, and so are all processes.
+    fn reboot(&self) {
+        fs::remove_dir_all(self.path("run")).unwrap();
+        fs::create_dir_all(self.path("run/weft")).unwrap();
+    }
+
     /// A daemon that says these, one after the other, and the last for ever.
-    fn daemon(&self, servings: &'static [&'static str]) {
+    fn daemon(&self, servings: &'static [&'static str]) -> Status {
         let listener = UnixListener::bind(self.path("run/weft/ipam.sock")).unwrap();
+        let status = Status(Arc::new(Mutex::new(
+            json!({"reason": "no addresses", "response": {"ReturnCode": 0, "Message": ""}}),
+        )));
+        let answered = status.clone();
         thread::spawn(move || {
             let last = servings.last().unwrap();
             let mut servings = servings.iter().chain(std::iter::repeat(last));
@@ -55,14 +93,17 @@ impl Node {
                 while reader.read_line(&mut line).unwrap() > 2 {
                     line.clear();
                 }
-                let body = json!({"serving": servings.next().unwrap(), "reason": "no addresses",
-                                  "response": {"ReturnCode": 0, "Message": ""}})
-                .to_string();
+                let mut body = answered.0.lock().unwrap().clone();
+                if body["serving"].is_null() {
+                    body["serving"] = json!(servings.next().unwrap());
+                }
+                let body = body.to_string();
                 let length = body.len();
                 let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
                 reader.into_inner().write_all(answer.as_bytes()).unwrap();
             }
         });
+        status
     }
 
     fn call(&self, verb: &str, arguments: &[&str]) -> Run {
@@ -104,7 +145,7 @@ fn plugin_and_configuration_come_and_go() {
     let mode = fs::metadata(node.program()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
     assert_eq!(
-        read(&node.conflist()),
+        node.configuration().unwrap(),
         json!({"cniVersion": "1.0.0", "name": "weft", "plugins": [
             {"type": "ptp", "ipMasq": true, "mtu": 1450,
              "ipam": {"type": "weft-cni", "socket": "/run/weft/ipam.sock",
@@ -117,7 +158,7 @@ fn plugin_and_configuration_come_and_go() {
     assert_eq!(outcomes(&changed), ["unchanged", "written"]);
     let kept = node.call("uninstall", &["--keep-binary"]);
     assert_eq!((kept.code, outcomes(&kept)), (Some(0), vec!["removed"]));
-    assert!(node.program().exists() && !node.conflist().exists());
+    assert!(node.program().exists() && !node.conflist().is_symlink());
     assert_eq!(
         outcomes(&node.call("uninstall", &[])),
         ["not there", "removed"]
@@ -125,6 +166,23 @@ fn plugin_and_configuration_come_and_go() {
     assert_eq!(outcomes(&node.call("uninstall", &[])), ["not there"; 2]);
     let left = fs::read_dir(node.conflist().parent().unwrap()).unwrap();
     assert_eq!(left.count(), 0, "nothing half written is left");
+    let left = fs::read_dir(node.path("run/weft")).unwrap();
+    assert_eq!(left.count(), 1, "only the socket is left");
+}
+
+#[test]
+fn a_plugin_that_needs_the_nodes_libraries_is_pointed_out() {
+    let node = Node::new();
+    node.daemon(&["ready"]);
+    let built = env!("CARGO_BIN_EXE_weft");
+    let installed = node.call("install", &["--binary", built]);
+    assert_eq!(installed.code, Some(0), "{}", installed.stderr);
+    let says = installed.stdout.contains("is dynamically linked");
+    // By the program loader that it names.
+    let program = fs::read(built).unwrap();
+    let dynamic = program.windows(8).any(|bytes| bytes == b"/ld-linu");
+    assert_eq!(says, dynamic, "{}", installed.stdout);
+    assert!(!node.install(&[]).stdout.contains("dynamically linked"));
 }
 
 #[test]
@@ -141,7 +199,8 @@ fn nothing_appears_while_the_daemon_cannot_serve() {
         "{}",
         unready.stderr
     );
-    assert!(!node.program().exists() && !node.conflist().exists());
+    assert!(!node.program().exists() && node.configuration().is_none());
+    assert!(!node.conflist().is_symlink());
 }
 
 #[test]
@@ -151,7 +210,7 @@ fn it_waits_until_the_daemon_can_serve() {
     let plugin = node.path("plugin");
     let installed = node.call("install", &["--binary", plugin.to_str().unwrap()]);
     assert_eq!(installed.code, Some(0), "{}", installed.stderr);
-    assert!(node.conflist().exists());
+    assert!(node.configuration().is_some());
 }
 
 #[test]
@@ -174,12 +233,12 @@ fn a_bridge_is_configured_as_asked_and_our_plugin_understands_it() {
     let conflist: Value = serde_json::from_str(&printed.stdout).unwrap();
     assert_eq!(
         conflist["plugins"],
-        json!([{"type": "bridge", "bridge": "pods0", "isGateway": true, "hairpinMode": true,
-                "ipMasq": false,
+        json!([{"type": "bridge", "bridge": "pods0", "isGateway": true, "forceAddress": true,
+                "hairpinMode": true, "ipMasq": false,
                 "ipam": {"type": "weft-cni", "socket": "/run/weft/ipam.sock",
                          "queue": "/var/lib/weft/cni-queue", "log": "/var/log/cni"}}])
     );
-    assert!(!node.conflist().exists(), "printing changes nothing");
+    assert!(!node.conflist().is_symlink(), "printing changes nothing");
     // As a runtime does it: one plugin's part with the list's name and version.
     let mut config = conflist["plugins"][0].clone();
     config["name"] = conflist["name"].clone();
@@ -273,5 +332,6 @@ fn a_missing_program_is_named_before_anything_changes() {
         "{}",
         refused.stderr
     );
-    assert!(!node.program().exists() && !node.conflist().exists());
+    assert!(!node.program().exists() && node.configuration().is_none());
+    assert!(!node.conflist().is_symlink());
 }

@@ -137,7 +137,7 @@ fn agents_work_before_there_is_a_pod_network() {
 }
 
 #[test]
-fn nothing_that_stays_is_privileged_and_only_proxy_and_routes_have_capabilities() {
+fn nothing_that_stays_is_privileged_and_capabilities_are_those_of_the_network() {
     let all = containers(&objects());
     let privileged = all.iter().filter(|container| {
         container.value["securityContext"]
@@ -163,11 +163,13 @@ fn nothing_that_stays_is_privileged_and_only_proxy_and_routes_have_capabilities(
             "{name}"
         );
         let added = context["capabilities"].get("add");
-        let network = serde_json::json!(["NET_ADMIN", "NET_RAW"]);
-        let expected = ["proxy", "routes"]
-            .contains(&name.as_str())
-            .then_some(&network);
-        assert_eq!(added, expected, "{name}");
+        let expected = match name.as_str() {
+            "proxy" | "routes" => Some(serde_json::json!(["NET_ADMIN", "NET_RAW"])),
+            // For the bridge of pods.
+            "cni" => Some(serde_json::json!(["NET_ADMIN"])),
+            _ => None,
+        };
+        assert_eq!(added, expected.as_ref(), "{name}");
     }
 }
 

@@ -459,8 +459,11 @@ fn status_and_explain_ask_the_running_daemon() {
     let address = add(&stage.socket(), "web-0").unwrap().unwrap();
     let status = run(&mut weft(&["ipam", "status", &socket]));
     assert_eq!(status.code, Some(0), "{}", status.stderr);
-    let counts: Vec<&str> = status.stdout.split_whitespace().take(5).collect();
-    assert_eq!(counts, ["ready", "assigned", "1", "free", "99"]);
+    let counts: Vec<&str> = status.stdout.split_whitespace().take(7).collect();
+    assert_eq!(
+        counts,
+        ["ready", "addresses", "IPv4", "assigned", "1", "free", "99"]
+    );
     let explained = run(&mut weft(&["ipam", "explain", "web-0", &socket]));
     let line = format!("has {address} (assigned) as podnet/web-0/eth0");
     assert!(explained.stdout.contains(&line), "{}", explained.stdout);

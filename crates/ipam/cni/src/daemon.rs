@@ -18,7 +18,17 @@ const MARGIN: Duration = Duration::from_secs(2);
 
 /// Asks the daemon behind a socket whether it can serve an ADD.
 pub fn status(socket: &Path, within: Duration) -> Result<StatusResponse, DaemonError> {
-    Daemon { socket }.status(Deadline::after(within))
+    Daemon { socket }.status(Deadline::after(within), &[])
+}
+
+/// The same for an installer that stays: also reports how many repairs it has made.
+pub fn status_for_installer(
+    socket: &Path,
+    within: Duration,
+    repairs: u64,
+) -> Result<StatusResponse, DaemonError> {
+    let headers = [(header::CNI_REPAIRS, repairs.to_string())];
+    Daemon { socket }.status(Deadline::after(within), &headers)
 }
 
 pub(crate) struct Daemon<'a> {
@@ -92,11 +102,15 @@ impl Daemon<'_> {
         Ok(answer.released)
     }
 
-    pub(crate) fn status(&self, deadline: Deadline) -> Result<StatusResponse, DaemonError> {
+    pub(crate) fn status(
+        &self,
+        deadline: Deadline,
+        headers: &[(&'static str, String)],
+    ) -> Result<StatusResponse, DaemonError> {
         let request = Request {
             method: "GET",
             path: path::STATUS,
-            headers: &[],
+            headers,
             body: &[],
         };
         let status: StatusResponse = read(&http::exchange(self.socket, &request, deadline)?)?;

@@ -20,18 +20,20 @@ mod names;
 mod outcome;
 mod queue;
 mod regular;
+mod served;
 mod verbs;
 mod version;
 
 pub use arguments::{Command, Invocation};
 pub use call::{INPUT_LIMIT, Limits, Output, call};
 pub use config::{ConfiguredRoute, Ipam, NetworkConfig};
-pub use daemon::{DaemonError, status};
+pub use daemon::{DaemonError, status, status_for_installer};
 pub use fault::{Code, Fault};
 pub use http::HttpError;
 pub use names::{is_identifier, is_interface};
 pub use queue::{Drained, Queue, QueueError, QueueGuard, QueuedRelease, Unreadable, Waiting};
 pub use regular::open as open_regular;
+pub use served::TOLERANCE as STATUS_TOLERANCE;
 pub use version::SpecVersion;
 
 /// Default path of the daemon's socket.

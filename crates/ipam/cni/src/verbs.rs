@@ -11,6 +11,7 @@ use crate::{
     http::HttpError,
     outcome::Outcome,
     queue::Replay,
+    served::Served,
 };
 
 /// Upper bound on the time a call spends replaying queued releases of other calls.
@@ -132,19 +133,39 @@ impl Verbs<'_> {
         ))
     }
 
-    /// Reports whether an ADD could be served.
+    /// Reports whether an ADD could be served. A daemon that is absent or starting, and could serve
+    /// a moment ago, counts as serving: it is being replaced.
     pub(crate) fn status(&self) -> Result<Done, Fault> {
         let deadline = Deadline::after(self.limits.other);
-        let unavailable =
-            |code, details: String| Err(Fault::new(code, "cannot assign addresses", details));
-        match self.daemon().status(deadline) {
+        let served = Served::new(&self.config.ipam.socket);
+        let (code, details, absent) = match self.daemon().status(deadline, &[]) {
             Ok(status) => match status.serving {
-                Serving::Ready => Ok(Done::default()),
-                Serving::Unavailable => unavailable(Code::Unavailable, status.reason),
-                Serving::Limited => unavailable(Code::Limited, status.reason),
+                Serving::Ready => {
+                    // Without a record a later absence is not tolerated.
+                    let note = served
+                        .record()
+                        .err()
+                        .map(|error| format!("cannot record that the daemon can serve: {error}"));
+                    return Ok(Done { result: None, note });
+                }
+                Serving::Unavailable => (Code::Unavailable, status.reason, status.starting),
+                Serving::Limited => (Code::Limited, status.reason, false),
             },
-            Err(error) => unavailable(Code::Unavailable, chain(&error)),
+            Err(error @ (DaemonError::Http(_) | DaemonError::NotReady(_))) => {
+                (Code::Unavailable, chain(&error), true)
+            }
+            Err(error) => (Code::Unavailable, chain(&error), false),
+        };
+        if !absent {
+            served.forget();
+        } else if let Some(age) = served.recent() {
+            let note = format!("the daemon served {age:.1?} ago: {details}");
+            return Ok(Done {
+                result: None,
+                note: Some(note),
+            });
         }
+        Err(Fault::new(code, "cannot assign addresses", details))
     }
 
     /// Sends the list of existing attachments to the daemon, which releases all others.

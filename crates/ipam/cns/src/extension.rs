@@ -1,8 +1,10 @@
 //! Weft's additions to the CNS API: the CNI 1.1 commands STATUS and GC.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Response, blank};
+use crate::{IpSubnet, Response, blank};
 
 /// One interface of one container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,10 +49,10 @@ pub enum Serving {
     Limited,
 }
 
-/// Number of addresses in each state.
+/// Number of addresses of one family in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PoolCounts {
+pub struct FamilyCounts {
     /// Held by pods.
     #[serde(default, deserialize_with = "blank::null")]
     pub assigned: u64,
@@ -69,25 +71,67 @@ pub struct PoolCounts {
     /// Held by a pod, but no longer assigned to this node.
     #[serde(default, deserialize_with = "blank::null")]
     pub quarantined: u64,
-    /// ADDs that wait for an address.
+}
+
+/// Figures of a node's pool. Every one counts addresses of one family: a pod takes one of each, so
+/// that figures of different families are never added up. The scarcest family is the one with the
+/// fewest free addresses, which limits how many pods can start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolCounts {
+    /// Held by pods, of the scarcest family.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub assigned: u64,
+    /// Free to be assigned, of the scarcest family.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub available: u64,
+    /// Released recently and not reused yet, of the scarcest family.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub cooling: u64,
+    /// Offered back to the cluster, of the scarcest family.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub pending_release: u64,
+    /// Not programmed in the network yet, of the scarcest family.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub pending_programming: u64,
+    /// Held by a pod, but no longer assigned to this node, of the scarcest family.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub quarantined: u64,
+    /// Counts of each family that the node serves: `ipv4`, `ipv6`.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub families: BTreeMap<String, FamilyCounts>,
+    /// ADDs that wait for an address of each family.
     #[serde(default, deserialize_with = "blank::null")]
     pub waiting: u64,
-    /// Number of addresses the node's pods need.
+    /// Number of addresses of each family that the node's pods need.
     #[serde(default, deserialize_with = "blank::null")]
     pub demand: u64,
-    /// Number of addresses the node requests from the cluster.
+    /// Number of addresses of each family that the node requests from the cluster.
     #[serde(default, deserialize_with = "blank::null")]
     pub requested: u64,
 }
 
 /// Response to [`STATUS`](crate::path::STATUS).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct StatusResponse {
     /// Readiness to serve an ADD.
     pub serving: Serving,
     /// Human-readable reason for not being ready; empty when ready.
     #[serde(default, deserialize_with = "blank::null")]
     pub reason: String,
+    /// True if it is not ready because it has been started and has not seen the cluster yet: what it
+    /// lacks is on its way.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub starting: bool,
+    /// Gateways of the subnets that pods get addresses of, with the length of their prefixes; none
+    /// while the node's addresses are unknown.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub gateways: Vec<IpSubnet>,
+    /// Name and version of the node's container runtime, such as `containerd://2.3.7`; empty if
+    /// unknown.
+    #[serde(default, deserialize_with = "blank::null")]
+    pub container_runtime: String,
     /// Address counts at this moment.
     #[serde(default, deserialize_with = "blank::null")]
     pub pool: PoolCounts,

@@ -21,7 +21,9 @@ pub use debug::{
     AddressFilter, AddressState, AddressStatus, AddressesResponse, PodContextResponse, PodRecord,
     RestData, RestDataResponse,
 };
-pub use extension::{Attachment, GcRequest, GcResponse, PoolCounts, Serving, StatusResponse};
+pub use extension::{
+    Attachment, FamilyCounts, GcRequest, GcResponse, PoolCounts, Serving, StatusResponse,
+};
 pub use info::{HostIpInfo, INFRA_NIC, IpConfiguration, IpSubnet, PodIpInfo, Route};
 pub use request::{IpConfigRequest, IpConfigsRequest, PodContext};
 pub use response::{

@@ -78,12 +78,21 @@ impl NodeStatus {
         })
     }
 
-    /// `assignedIPCount`: all addresses of all readable entries.
+    /// `assignedIPCount`: the addresses of all readable entries, of the family with fewer of them if
+    /// there are two. A pod needs one of each, and `requestedIPCount` counts those of one family too.
     pub fn address_count(&self) -> u64 {
-        self.entries()
-            .filter_map(|(_, entry)| entry.net().ok())
-            .map(address_count)
-            .sum()
+        let mut counts: BTreeMap<IpFamily, u64> = BTreeMap::new();
+        let subnets = self
+            .containers
+            .iter()
+            .flat_map(|container| &container.subnets);
+        for net in subnets {
+            counts.entry(IpFamily::of(net.addr())).or_default();
+        }
+        for net in self.entries().filter_map(|(_, entry)| entry.net().ok()) {
+            *counts.entry(IpFamily::of(net.addr())).or_default() += address_count(net);
+        }
+        counts.into_values().min().unwrap_or(0)
     }
 }
 

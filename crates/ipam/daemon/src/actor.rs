@@ -13,15 +13,18 @@ use weft_ipam::{
     Debounce, Monitor, NodeConfig, PodSummary, SpecWrite, Uid,
     pool::{AddRequest, Event, Identity, Journal, Key, Notice, Pool, Reply, RequestId, Step},
 };
-use weft_model::Moment;
+use weft_model::{Moment, SharedStr};
+use weft_runtime::EventRecorder;
 
 use crate::{
+    announce::Announcer,
     disk::Disk,
     feeds::Feeds,
     handle::{Message, Snapshot},
     machine::Clock,
     metrics::IpamMetrics,
     outbox::{Batch, Out},
+    report,
     settings::IpamSettings,
     store::{Store, StoreError},
     writer::{WriteError, Writer},
@@ -34,6 +37,7 @@ pub(crate) struct ActorParts {
     pub(crate) feeds: Feeds,
     pub(crate) writer: Writer,
     pub(crate) metrics: IpamMetrics,
+    pub(crate) events: Option<EventRecorder>,
     pub(crate) messages: mpsc::UnboundedReceiver<Message>,
 }
 
@@ -56,6 +60,7 @@ pub(crate) struct Actor {
     pool: Pool,
     monitor: Monitor,
     node: Option<Uid>,
+    container_runtime: SharedStr,
     config: Option<NodeConfig>,
     pods: Option<Vec<PodSummary>>,
     debounce: Debounce,
@@ -72,6 +77,9 @@ pub(crate) struct Actor {
     /// No write before this time, unless something new is observed.
     blocked: Option<Moment>,
     failures: u32,
+    /// True until ADDs could be served for the first time.
+    starting: bool,
+    announcer: Announcer,
 }
 
 /// Longest sleep. Tokio's clock stops while the machine is suspended, and the boot clock does not.
@@ -106,6 +114,7 @@ impl Actor {
             messages: parts.messages,
             pool: closed.pool,
             node: None,
+            container_runtime: SharedStr::default(),
             config: None,
             pods: None,
             debounce: Debounce::default(),
@@ -117,6 +126,8 @@ impl Actor {
             writing: None,
             blocked: None,
             failures: 0,
+            starting: true,
+            announcer: Announcer::new(parts.events),
         };
         match opened {
             Ok(Ok(opened)) => actor.restore(opened),
@@ -150,6 +161,7 @@ impl Actor {
             // then: one evaluation for everything received meanwhile is soon enough.
             if !matches!(self.disk, Disk::Busy(_)) {
                 self.evaluate();
+                self.announce();
                 self.measure();
                 self.flush();
             }
@@ -175,6 +187,7 @@ impl Actor {
             Some(self.sweep_at),
             self.blocked,
             retry,
+            self.announcer.wake(),
         ];
         wakes.into_iter().flatten().min().unwrap_or(now + MAX_SLEEP)
     }
@@ -227,16 +240,7 @@ impl Actor {
                 })));
             }
             Message::Read(read) => {
-                let exhausted = self.exhausted();
-                let send = read(&Snapshot {
-                    pool: &self.pool,
-                    config: self.config.as_ref(),
-                    pods: self.pods.as_deref(),
-                    synced: self.feeds.pods_synced(),
-                    exhausted,
-                    store_open: !matches!(self.disk, Disk::Broken { .. }),
-                    now,
-                });
+                let send = read(&self.snapshot());
                 self.out(Out::Seen(send));
             }
         }
@@ -293,6 +297,7 @@ impl Actor {
             };
         }
         // While the disk hangs this is the only measurement, and waiting requests must be visible.
+        self.announce();
         self.measure();
     }
 
@@ -319,16 +324,32 @@ impl Actor {
         }
     }
 
-    fn measure(&self) {
-        self.metrics.measure(&Snapshot {
+    fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot {
             pool: &self.pool,
+            node: self.node.as_ref(),
+            container_runtime: &self.container_runtime,
             config: self.config.as_ref(),
+            starting: self.starting,
             pods: self.pods.as_deref(),
             synced: self.feeds.pods_synced(),
             exhausted: self.exhausted(),
             store_open: !matches!(self.disk, Disk::Broken { .. }),
             now: self.clock.now(),
-        });
+        }
+    }
+
+    fn measure(&self) {
+        self.metrics.measure(&self.snapshot());
+    }
+
+    /// Reports a state in which no ADD can be served, and its end, as an event of the Node.
+    fn announce(&mut self) {
+        let now = self.clock.now();
+        let obstacle = report::obstacle(&self.snapshot());
+        self.starting &= obstacle.is_some();
+        self.announcer
+            .observe(obstacle, &self.settings.node, self.node.as_ref(), now);
     }
 }
 

@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 use weft_ipam::pool::Identity;
 use weft_listener::{ConnectionPool, Limits, PrivateSocket};
 use weft_runtime::{
-    Cluster, Component, ComponentScope, HealthCheck, Phase, SelectorError, check_host,
+    Cluster, Component, ComponentScope, EventRecorder, HealthCheck, Phase, SelectorError,
+    check_host,
 };
 
 use crate::{
@@ -50,6 +51,8 @@ pub struct DaemonParts {
     pub process: String,
     /// Metrics to update.
     pub metrics: IpamMetrics,
+    /// Recorder of events about the Node; none reports to the log only.
+    pub events: Option<EventRecorder>,
 }
 
 /// The daemon cannot start.
@@ -95,6 +98,7 @@ impl Daemon {
             feeds,
             writer,
             metrics,
+            events: parts.events,
             messages,
         });
         Ok(Self {
@@ -183,6 +187,11 @@ impl IpamComponent {
             clock: Clock::Boot,
             process: weft_process::identity(),
             metrics: self.metrics.clone(),
+            events: Some(EventRecorder::new(
+                self.cluster.client().clone(),
+                "weft_ipam",
+                &weft_process::identity(),
+            )),
         });
         Ok(daemon.await?)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
 use weft_ipam::{NodeConfig, PodSummary, Uid, objects::NetworkObjects};
+use weft_model::SharedStr;
 use weft_runtime::{
     Cache, Change, Informer, InformerState, Kind, Kinded as _, Object, SelectorError, Subscription,
     WaitReason, WatchSpec,
@@ -26,7 +27,10 @@ fn subnet_kind(objects: &NetworkObjects) -> Kind {
 /// A change that a watch reported.
 #[derive(Debug)]
 pub(crate) enum Observation {
-    Node(Uid),
+    Node {
+        uid: Uid,
+        container_runtime: SharedStr,
+    },
     Network(Box<NodeConfig>),
     NetworkGone,
     Pods,
@@ -73,7 +77,10 @@ impl Feeds {
             tokio::select! {
                 change = self.node.next() => {
                     if let Some(Change::Added { new, .. } | Change::Updated { new, .. }) = change {
-                        return Observation::Node((&*new.metadata.uid).into());
+                        return Observation::Node {
+                            uid: (&*new.metadata.uid).into(),
+                            container_runtime: new.container_runtime().clone(),
+                        };
                     }
                 }
                 change = self.network.next() => match change {

@@ -13,7 +13,7 @@ use std::{
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use weft_ipam::{
-    NodeConfig, PodSummary,
+    NodeConfig, PodSummary, Uid,
     pool::{Key, PodIdentity, Pool, Reply, RequestId},
 };
 use weft_model::{Moment, SharedStr};
@@ -28,8 +28,14 @@ pub struct Stopping;
 pub struct Snapshot<'a> {
     /// Addresses and their owners.
     pub pool: &'a Pool,
+    /// UID of this machine's Node; `None` before it was observed.
+    pub node: Option<&'a Uid>,
+    /// Container runtime of the Node, such as `containerd://2.3.7`.
+    pub container_runtime: &'a str,
     /// The last observed NodeNetworkConfig.
     pub config: Option<&'a NodeConfig>,
+    /// True until ADDs could be served for the first time.
+    pub starting: bool,
     /// Pods that need addresses; `None` before the first complete list.
     pub pods: Option<&'a [PodSummary]>,
     /// True if the watch of pods is up to date.

@@ -4,6 +4,7 @@
 //! groups, sends replies afterwards, and watches the cluster.
 
 mod actor;
+mod announce;
 mod daemon;
 mod disk;
 mod feeds;

@@ -21,9 +21,8 @@ use weft_ipam::{
     pool::{AddressCounts, Notice, Reply},
     scaling::Scaler,
 };
-use weft_model::IpFamily;
 
-use crate::handle::Snapshot;
+use crate::{handle::Snapshot, report};
 
 /// Metrics of a node's addresses. Clones share the series.
 #[derive(Clone, Debug)]
@@ -33,6 +32,7 @@ pub struct IpamMetrics {
     demand: Gauge,
     target: Gauge,
     requested: Gauge,
+    cni_repairs: Gauge,
     store_open: Gauge,
     synced: Gauge,
     network_seen: Gauge,
@@ -98,7 +98,8 @@ fn doubling(from: f64) -> impl Iterator<Item = f64> {
     std::iter::successors(Some(from), |bound| Some(bound * 2.0)).take(15)
 }
 
-/// Azure CNS's gauges of a pool: name and help.
+/// Azure CNS's gauges of a pool: name and help. They count addresses of one family, that with the
+/// fewest free ones.
 const AZURE: [(&str, &str); 12] = [
     ("cx_ipam_pod_allocated_ips", "Addresses held by pods"),
     ("cx_ipam_available_ips", "Addresses free to be assigned"),
@@ -139,6 +140,7 @@ impl IpamMetrics {
             demand: Gauge::default(),
             target: Gauge::default(),
             requested: Gauge::default(),
+            cni_repairs: Gauge::default(),
             store_open: Gauge::default(),
             synced: Gauge::default(),
             network_seen: Gauge::default(),
@@ -175,18 +177,23 @@ impl IpamMetrics {
         );
         gauge(
             "weft_ipam_demand",
-            "Addresses that the node's pods need",
+            "Addresses of each family that the node's pods need",
             &self.demand,
         );
         gauge(
             "weft_ipam_target",
-            "Addresses that the node should hold",
+            "Addresses of each family that the node should hold",
             &self.target,
         );
         gauge(
             "weft_ipam_requested",
-            "Addresses that the node requests",
+            "Addresses of each family that the node requests",
             &self.requested,
+        );
+        gauge(
+            "weft_ipam_cni_repairs",
+            "Repairs of CNI plugin, configuration and bridge since the installer was started",
+            &self.cni_repairs,
         );
         gauge(
             "weft_ipam_store_open",
@@ -320,6 +327,10 @@ impl IpamMetrics {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn installer_repaired(&self, repairs: i64) {
+        self.cni_repairs.set(repairs);
+    }
+
     pub(crate) fn store_failed(&self) {
         self.store_failures.inc();
     }
@@ -379,13 +390,9 @@ impl IpamMetrics {
     pub(crate) fn measure(&self, snapshot: &Snapshot<'_>) {
         let pool = snapshot.pool;
         for family in pool.served_families() {
-            let family_name = match family {
-                IpFamily::V4 => "ipv4",
-                IpFamily::V6 => "ipv6",
-            };
             for (state, count) in states(pool.address_counts(family)) {
                 let labels = AddressLabels {
-                    family: family_name,
+                    family: report::family_name(family),
                     state,
                 };
                 self.addresses.get_or_create(&labels).set(count.into());
@@ -420,10 +427,8 @@ impl IpamMetrics {
             podnet_arm_id: String::new(),
             customer_metric: "customer metric",
         };
-        let mut all = AddressCounts::default();
-        for family in snapshot.pool.served_families() {
-            all = sum(all, snapshot.pool.address_counts(family));
-        }
+        // Of one family, as the request is: a sum over both would look like a leak.
+        let all = report::scarcest(snapshot.pool);
         let held = i64::from(all.held());
         let values: [i64; AZURE.len()] = [
             all.assigned.into(),
@@ -454,16 +459,4 @@ fn states(address_counts: AddressCounts) -> [(&'static str, u32); 6] {
         ("programming", address_counts.programming),
         ("quarantined", address_counts.quarantined),
     ]
-}
-
-/// Sum over both families.
-pub(crate) fn sum(one: AddressCounts, other: AddressCounts) -> AddressCounts {
-    AddressCounts {
-        available: one.available + other.available,
-        assigned: one.assigned + other.assigned,
-        cooling: one.cooling + other.cooling,
-        releasing: one.releasing + other.releasing,
-        programming: one.programming + other.programming,
-        quarantined: one.quarantined + other.quarantined,
-    }
 }

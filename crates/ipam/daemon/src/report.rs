@@ -8,21 +8,62 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use weft_cns::{
-    AddressFilter, AddressState, AddressStatus, AddressesResponse, PodContextResponse, PodRecord,
-    PoolCounts, Response, RestData, RestDataResponse, Serving, StatusResponse,
+    AddressFilter, AddressState, AddressStatus, AddressesResponse, FamilyCounts, IpSubnet,
+    PodContextResponse, PodRecord, PoolCounts, Response, RestData, RestDataResponse, Serving,
+    StatusResponse,
 };
 use weft_ipam::{
     ContainerResult, needed,
-    pool::{AddressCounts, Attachment, Key, State},
+    pool::{AddressCounts, Attachment, Key, Pool, State},
     scaling::Scaler,
 };
+use weft_model::IpFamily;
 
-use crate::{handle::Snapshot, metrics::sum};
+use crate::handle::Snapshot;
 
-fn address_counts(snapshot: &Snapshot<'_>) -> AddressCounts {
-    let families = snapshot.pool.served_families().into_iter();
-    let counts = families.map(|family| snapshot.pool.address_counts(family));
-    counts.fold(AddressCounts::default(), sum)
+/// Counts of the family with the fewest free addresses: a pod needs one of each.
+pub(crate) fn scarcest(pool: &Pool) -> AddressCounts {
+    let families = pool.served_families().into_iter();
+    let counts = families.map(|family| pool.address_counts(family));
+    counts
+        .min_by_key(|counts| counts.available)
+        .unwrap_or_default()
+}
+
+fn family_counts(counts: AddressCounts) -> FamilyCounts {
+    FamilyCounts {
+        assigned: counts.assigned.into(),
+        available: counts.available.into(),
+        cooling: counts.cooling.into(),
+        pending_release: counts.releasing.into(),
+        pending_programming: counts.programming.into(),
+        quarantined: counts.quarantined.into(),
+    }
+}
+
+/// Name of a family in reports and metrics.
+pub(crate) fn family_name(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "ipv4",
+        IpFamily::V6 => "ipv6",
+    }
+}
+
+/// Gateways of the subnets that pods get addresses of; none while addresses are unknown.
+fn gateways(snapshot: &Snapshot<'_>) -> Vec<IpSubnet> {
+    let config = snapshot.config.filter(|_| snapshot.pool.is_ready());
+    let containers = config.map_or(&[][..], |config| &config.status.containers);
+    let families = |container| IpFamily::ALL.map(|family| (container, family));
+    let mut found = Vec::new();
+    for (container, family) in containers.iter().flat_map(families) {
+        if let Some(address) = container.gateway(family) {
+            let gateway = IpSubnet::of(address, container.prefix(family));
+            if !found.contains(&gateway) {
+                found.push(gateway);
+            }
+        }
+    }
+    found
 }
 
 fn demand(snapshot: &Snapshot<'_>) -> u32 {
@@ -40,15 +81,33 @@ pub(crate) fn obstacle(snapshot: &Snapshot<'_>) -> Option<&'static str> {
         Some("the address store cannot be written")
     } else if snapshot.config.is_none() {
         Some("the NodeNetworkConfig of this node was not observed yet")
+    } else if is_of_former_node(snapshot) {
+        Some(
+            "the NodeNetworkConfig is of a deleted Node of this name: addresses are unknown until \
+             the controller ipam has replaced it",
+        )
+    } else if snapshot.config.is_some_and(|config| config.deleting) {
+        Some(
+            "the NodeNetworkConfig of this node was deleted: addresses are unknown until the \
+             controller ipam has created it again",
+        )
     } else if snapshot.pool.awaits_pods() {
         Some("the pods of this node were not listed yet")
     } else if !snapshot.pool.is_ready() {
         Some("the addresses of this node are not known yet")
-    } else if address_counts(snapshot).available == 0 && full {
+    } else if scarcest(snapshot.pool).available == 0 && full {
         Some("node and subnet have run out of addresses")
     } else {
         None
     }
+}
+
+/// True if the NodeNetworkConfig has another Node as owner: the Node was deleted, and registered again.
+fn is_of_former_node(snapshot: &Snapshot<'_>) -> bool {
+    let (Some(config), Some(node)) = (snapshot.config, snapshot.node) else {
+        return false;
+    };
+    config.owner.as_ref() != Some(node)
 }
 
 /// A condition that operators should know although ADDs are served.
@@ -60,9 +119,10 @@ fn remark(snapshot: &Snapshot<'_>) -> Option<&'static str> {
 }
 
 pub(crate) fn status(snapshot: &Snapshot<'_>) -> StatusResponse {
-    let address_counts = address_counts(snapshot);
+    let counts = family_counts(scarcest(snapshot.pool));
     let requested = snapshot.config.map_or(0, |config| config.spec.requested);
     let obstacle = obstacle(snapshot);
+    let families = snapshot.pool.served_families().into_iter();
     StatusResponse {
         serving: match obstacle {
             None => Serving::Ready,
@@ -71,13 +131,26 @@ pub(crate) fn status(snapshot: &Snapshot<'_>) -> StatusResponse {
         reason: (obstacle.or_else(|| remark(snapshot)))
             .unwrap_or_default()
             .to_owned(),
+        // A store that cannot be written, or a former Node's addresses, are not about the start.
+        starting: snapshot.starting
+            && snapshot.store_open
+            && obstacle.is_some()
+            && !is_of_former_node(snapshot),
+        gateways: gateways(snapshot),
+        container_runtime: snapshot.container_runtime.to_owned(),
         pool: PoolCounts {
-            assigned: address_counts.assigned.into(),
-            available: address_counts.available.into(),
-            cooling: address_counts.cooling.into(),
-            pending_release: address_counts.releasing.into(),
-            pending_programming: address_counts.programming.into(),
-            quarantined: address_counts.quarantined.into(),
+            assigned: counts.assigned,
+            available: counts.available,
+            cooling: counts.cooling,
+            pending_release: counts.pending_release,
+            pending_programming: counts.pending_programming,
+            quarantined: counts.quarantined,
+            families: families
+                .map(|family| {
+                    let counts = snapshot.pool.address_counts(family);
+                    (family_name(family).to_owned(), family_counts(counts))
+                })
+                .collect(),
             waiting: snapshot.pool.waiting().into(),
             demand: demand(snapshot).into(),
             requested: u64::try_from(requested).unwrap_or_default(),
@@ -188,13 +261,13 @@ pub struct Explanation {
     pub attachments: Vec<Held>,
     /// The reason why an ADD cannot be served at present.
     pub obstacle: Option<String>,
-    /// Addresses free to be assigned.
+    /// Free addresses of the family that has the fewest.
     pub available: u32,
     /// Number of waiting ADDs.
     pub waiting: u32,
-    /// Number of addresses that the node needs.
+    /// Number of addresses of each family that the node needs.
     pub demand: u32,
-    /// Number of addresses that the node should hold.
+    /// Number of addresses of each family that the node should hold.
     pub target: u32,
 }
 
@@ -229,7 +302,7 @@ pub(crate) fn explain(snapshot: &Snapshot<'_>, namespace: &str, name: &str) -> E
         seconds: snapshot.now.since(held.at).as_secs(),
     });
     let demand = demand(snapshot);
-    let available = address_counts(snapshot).available;
+    let available = scarcest(snapshot.pool).available;
     let resting = || remark(snapshot).filter(|_| available == 0);
     let obstacle = obstacle(snapshot).or_else(resting);
     let scaler = snapshot.config.and_then(|config| config.status.scaler);
@@ -282,12 +355,14 @@ impl fmt::Display for Explanation {
         } = self;
         writeln!(
             f,
-            "node: {available} free, {waiting} waiting, demand {demand}, target {target}"
+            "node, addresses of each family: {available} free, {waiting} waiting, demand {demand}, \
+             target {target}"
         )
     }
 }
 
-/// The status of the pool as a table, for operators.
+/// The status of the pool as a table, for operators. Every figure counts addresses of the family of
+/// its column.
 pub fn status_text(status: &StatusResponse) -> String {
     let pool = &status.pool;
     let mut text = String::new();
@@ -297,18 +372,33 @@ pub fn status_text(status: &StatusResponse) -> String {
         _ => format!("not ready: {}", status.reason),
     };
     let _infallible = writeln!(text, "{serving}");
-    for (what, count) in [
-        ("assigned", pool.assigned),
-        ("free", pool.available),
-        ("cooling", pool.cooling),
-        ("pending release", pool.pending_release),
-        ("pending programming", pool.pending_programming),
-        ("quarantined", pool.quarantined),
-        ("waiting", pool.waiting),
-        ("demand", pool.demand),
-        ("requested", pool.requested),
-    ] {
-        let _infallible = writeln!(text, "{what:<20}{count:>6}");
-    }
+    let mut row = |what: &str, cells: Vec<String>| {
+        let _infallible = write!(text, "{what:<20}");
+        for cell in cells {
+            let _infallible = write!(text, "{cell:>6}");
+        }
+        text.push('\n');
+    };
+    let names = pool.families.keys();
+    row(
+        "addresses",
+        names.map(|name| name.replace("ip", "IP")).collect(),
+    );
+    let of_each = |count: &dyn Fn(&FamilyCounts) -> u64| {
+        let families = pool.families.values();
+        families.map(|counts| count(counts).to_string()).collect()
+    };
+    row("assigned", of_each(&|counts| counts.assigned));
+    row("free", of_each(&|counts| counts.available));
+    row("cooling", of_each(&|counts| counts.cooling));
+    row("pending release", of_each(&|counts| counts.pending_release));
+    row(
+        "pending programming",
+        of_each(&|counts| counts.pending_programming),
+    );
+    row("quarantined", of_each(&|counts| counts.quarantined));
+    row("waiting", of_each(&|_| pool.waiting));
+    row("demand", of_each(&|_| pool.demand));
+    row("requested", of_each(&|_| pool.requested));
     text
 }

@@ -406,7 +406,11 @@ async fn show<T: Serialize + Send + 'static>(
     }
 }
 
-async fn status(State(rest): State<RestApi>) -> Response {
+async fn status(State(rest): State<RestApi>, headers: HeaderMap) -> Response {
+    let repairs = headers.get(header::CNI_REPAIRS);
+    if let Some(repairs) = repairs.and_then(|value| value.to_str().ok()?.parse().ok()) {
+        rest.metrics.installer_repaired(repairs);
+    }
     show(&rest, path::STATUS, "GET", report::status).await
 }
 

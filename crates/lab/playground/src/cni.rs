@@ -98,7 +98,24 @@ impl Runtime {
             .collect();
         files.sort();
         let path = files.into_iter().next().ok_or_else(unconfigured)?;
+        let path = self.followed(path);
+        if !path.exists() {
+            return Err(unconfigured());
+        }
         read(&path).map_err(|source| CniError::Configuration { path, source })
+    }
+
+    /// The file that a link leads to, as programs of this node see it.
+    fn followed(&self, path: PathBuf) -> PathBuf {
+        let Ok(target) = fs::read_link(&path) else {
+            return path;
+        };
+        let mut mounts = self.place.mounts.iter();
+        let inside = mounts.find_map(|(source, mounted)| {
+            let rest = target.strip_prefix(mounted).ok()?;
+            Some(source.join(rest))
+        });
+        inside.unwrap_or(path)
     }
 
     /// Attaches a pod: `ADD` with every plugin.
@@ -243,6 +260,30 @@ mod tests {
             runtime.configuration(),
             Err(CniError::Configuration { .. })
         ));
+    }
+
+    #[test]
+    fn a_link_leads_where_programs_of_the_node_see_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = directory.path().join("run");
+        fs::create_dir(&memory).unwrap();
+        let runtime = Runtime {
+            programs: PathBuf::new(),
+            configurations: directory.path().to_owned(),
+            place: Place {
+                namespace: String::new(),
+                mounts: vec![(memory.clone(), "/run/weft".into())],
+            },
+        };
+        let link = directory.path().join("10-a.conflist");
+        std::os::unix::fs::symlink("/run/weft/10-a.conflist", link).unwrap();
+        assert!(
+            matches!(runtime.configuration(), Err(CniError::Unconfigured(_))),
+            "as after a reboot"
+        );
+        let text = json!({"name": "a", "plugins": [{"type": "bridge"}]}).to_string();
+        fs::write(memory.join("10-a.conflist"), text).unwrap();
+        assert_eq!(runtime.configuration().unwrap()["name"], "a");
     }
 
     #[test]

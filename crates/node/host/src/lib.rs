@@ -1,4 +1,4 @@
-//! All access to the kernel: iptables programs, netlink, sysctls, addresses, routes.
+//! All access to the kernel: iptables programs, netlink, sysctls, addresses, bridges, routes.
 //!
 //! Everything here blocks the calling thread and acts in that thread's network namespace, except
 //! [`routing`], which is asynchronous. Nothing here decides: callers choose what to read or write,
@@ -7,6 +7,7 @@
 //! Start reading at [`iptables`]; `raw.rs` holds the unsafe calls.
 
 pub mod addresses;
+pub mod bridge;
 pub mod command;
 pub mod conntrack_limits;
 pub mod hostname;

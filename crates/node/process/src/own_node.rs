@@ -52,6 +52,18 @@ pub struct Taint {
 struct NodeStatus {
     #[serde(deserialize_with = "null_is_default")]
     addresses: Vec<NodeAddress>,
+    #[serde(rename = "nodeInfo", deserialize_with = "null_is_default")]
+    info: NodeInfo,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeInfo {
+    #[serde(
+        rename = "containerRuntimeVersion",
+        deserialize_with = "null_is_default"
+    )]
+    container_runtime: SharedStr,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,6 +82,12 @@ impl NodeView {
     /// Pod CIDRs of the Node, from `spec.podCIDRs`.
     pub fn pod_networks(&self) -> &[IpNet] {
         &self.spec.pod_cidrs
+    }
+
+    /// Name and version of the container runtime, such as `containerd://2.3.7`; empty before the
+    /// kubelet has written it.
+    pub fn container_runtime(&self) -> &SharedStr {
+        &self.status.info.container_runtime
     }
 
     /// Internal addresses first, then external ones.

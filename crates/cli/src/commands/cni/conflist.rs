@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use weft_cni::PLUGIN;
+use weft_cni::{PLUGIN, SpecVersion};
 
 /// The plugin that creates interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -27,7 +27,7 @@ pub(super) struct Main<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Conflist {
-    cni_version: &'static str,
+    cni_version: SpecVersion,
     name: String,
     plugins: Vec<Plugin>,
 }
@@ -46,6 +46,7 @@ struct Bridge {
     #[serde(rename = "bridge")]
     device: String,
     is_gateway: bool,
+    force_address: bool,
     hairpin_mode: bool,
     ip_masq: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +95,7 @@ impl Ipam {
 
 impl Conflist {
     pub(super) fn new(
-        cni_version: &'static str,
+        cni_version: SpecVersion,
         name: &str,
         main: &Main<'_>,
         ipam: Ipam,
@@ -105,6 +106,8 @@ impl Conflist {
             MainPlugin::Bridge => Plugin::Bridge(Bridge {
                 device: main.bridge.to_owned(),
                 is_gateway: true,
+                // A gateway of a former range is replaced; otherwise every ADD would fail.
+                force_address: true,
                 // A pod may be the endpoint of the Service it asks.
                 hairpin_mode: true,
                 ip_masq,

@@ -4,13 +4,11 @@ use std::{
     fmt, fs,
     fs::{File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
-use serde_json::Value;
-use weft_cni::PLUGIN;
+use anyhow::Context as _;
 
 /// The outcome of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,18 +30,21 @@ impl fmt::Display for Placed {
     }
 }
 
-/// Copies a program to its place.
-pub(super) fn copy_program(from: &Path, to: &Path) -> anyhow::Result<Placed> {
-    let content = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
-    write(to, &content, 0o755)
-}
-
 /// Writes a file that is either the old or the new one at every moment. A program that
 /// runs this moment goes on with what it was.
 pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<Placed> {
     if is_same(path, content, mode) {
         return Ok(Placed::Unchanged);
     }
+    replace(path, |unfinished| write_synced(unfinished, content, mode))?;
+    Ok(Placed::Written)
+}
+
+/// Replaces a file by one that `make` makes under another name.
+pub(super) fn replace(
+    path: &Path,
+    make: impl FnOnce(&Path) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let directory = path.parent().context("a file in no directory")?;
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot create {}", directory.display()))?;
@@ -54,15 +55,29 @@ pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<Pl
         name.to_string_lossy(),
         std::process::id()
     ));
-    let written = write_and_rename(&unfinished, path, content, mode);
+    let written = make(&unfinished).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
         // What stays behind is hidden from runtimes.
         let _ = fs::remove_file(&unfinished);
     }
     written
         .and_then(|()| sync(directory))
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(Placed::Written)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Identity and times of a file, by which most changes are noticed without reading it.
+pub(super) type Fingerprint = Option<(u64, u64, i64, i64, u32)>;
+
+/// The fingerprint of a file; none if it is not there.
+pub(super) fn fingerprint(path: &Path) -> Fingerprint {
+    let data = fs::symlink_metadata(path).ok()?;
+    Some((
+        data.ino(),
+        data.size(),
+        data.mtime(),
+        data.mtime_nsec(),
+        data.mode(),
+    ))
 }
 
 fn is_same(path: &Path, content: &[u8], mode: u32) -> bool {
@@ -71,7 +86,7 @@ fn is_same(path: &Path, content: &[u8], mode: u32) -> bool {
         && fs::read(path).is_ok_and(|found| found == content)
 }
 
-fn write_and_rename(unfinished: &Path, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn write_synced(unfinished: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -80,8 +95,7 @@ fn write_and_rename(unfinished: &Path, path: &Path, content: &[u8], mode: u32) -
     file.write_all(content)?;
     // Whatever the process's mask is.
     file.set_permissions(fs::Permissions::from_mode(mode))?;
-    file.sync_all()?;
-    fs::rename(unfinished, path)
+    file.sync_all()
 }
 
 /// Removes a file; one that is not there is fine.
@@ -99,22 +113,6 @@ pub(super) fn remove(path: &Path) -> anyhow::Result<Placed> {
 
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
-}
-
-/// Refuses a configuration that names other plugins only: it belongs to another installation.
-pub(super) fn check_ours(path: &Path) -> anyhow::Result<()> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
-    let config: Value = serde_json::from_slice(&text).unwrap_or_default();
-    let plugins = config["plugins"].as_array().map(Vec::as_slice);
-    let is_ours = |plugin: &Value| plugin["ipam"]["type"] == PLUGIN;
-    if !plugins.unwrap_or_default().iter().any(is_ours) {
-        bail!("{} is not ours: it does not name {PLUGIN}", path.display());
-    }
-    Ok(())
 }
 
 /// The configuration that runtimes prefer to this one.

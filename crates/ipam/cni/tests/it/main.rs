@@ -9,5 +9,6 @@ mod irregular_files;
 mod packets;
 mod plugin;
 mod refusals;
+mod runtime;
 mod startup;
 mod unreachable;

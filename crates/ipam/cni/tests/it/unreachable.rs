@@ -62,6 +62,94 @@ fn status_check_and_gc_fail() {
 }
 
 #[test]
+fn status_tolerates_a_short_absence_of_a_daemon_that_served() {
+    let node = Node::new();
+    let daemon = FakeDaemon::granting(&node.socket());
+    node.call("STATUS", "").assert_silent_success();
+    daemon.leave();
+    let ended = node.call("STATUS", "");
+    ended.assert_silent_success();
+    assert!(
+        ended.stderr.contains("the daemon served"),
+        "{}",
+        ended.stderr
+    );
+    // As long ago as the bound, by the file's own time.
+    let mark = node.path("ipam.served");
+    let age = |seconds: f64| {
+        let text = fs::read_to_string(&mark).unwrap();
+        let (boot, time) = text.trim().split_once(' ').unwrap();
+        let time: f64 = time.parse().unwrap();
+        fs::write(&mark, format!("{boot} {}", time - seconds)).unwrap();
+    };
+    age(25.0);
+    node.call("STATUS", "").assert_silent_success();
+    age(5.0);
+    assert_eq!(node.call("STATUS", "").code(), 50);
+    assert_eq!(
+        node.call("STATUS", "").code(),
+        50,
+        "a failure is no service"
+    );
+}
+
+#[test]
+fn status_tolerates_the_start_of_a_daemon_that_served() {
+    let node = Node::new();
+    let answer = |starting: bool| {
+        let reason = "not observed yet";
+        Reply::json(
+            &json!({"serving": "unavailable", "reason": reason, "starting": starting,
+                    "response": {"ReturnCode": 0, "Message": ""}}),
+        )
+    };
+    let starting = FakeDaemon::start(&node.socket(), move |_| answer(true));
+    assert_eq!(node.call("STATUS", "").code(), 50, "it never served");
+    starting.leave();
+    let serving = FakeDaemon::granting(&node.socket());
+    node.call("STATUS", "").assert_silent_success();
+    serving.leave();
+    let starting = FakeDaemon::start(&node.socket(), move |_| answer(true));
+    node.call("STATUS", "").assert_silent_success();
+    starting.leave();
+    let refusing = FakeDaemon::start(&node.socket(), move |_| answer(false));
+    assert_eq!(node.call("STATUS", "").code(), 50, "what it says counts");
+    refusing.leave();
+    assert_eq!(
+        node.call("STATUS", "").code(),
+        50,
+        "it did not serve before it left"
+    );
+}
+
+#[test]
+fn what_was_served_before_a_reboot_does_not_count() {
+    let node = Node::new();
+    let daemon = FakeDaemon::granting(&node.socket());
+    node.call("STATUS", "").assert_silent_success();
+    daemon.leave();
+    let mark = node.path("ipam.served");
+    let text = fs::read_to_string(&mark).unwrap();
+    let (_, time) = text.trim().split_once(' ').unwrap();
+    for odd in [
+        format!("another-boot {time}"),
+        String::new(),
+        "nonsense".to_owned(),
+        text.replace(time, "1e300"),
+        text.replace(time, "-5"),
+    ] {
+        fs::write(&mark, odd).unwrap();
+        assert_eq!(node.call("STATUS", "").code(), 50);
+    }
+    fs::remove_file(&mark).unwrap();
+    // A link that another user could have left is not followed.
+    std::os::unix::fs::symlink(node.path("elsewhere"), &mark).unwrap();
+    let _daemon = FakeDaemon::granting(&node.socket());
+    node.call("STATUS", "").assert_silent_success();
+    assert!(!node.path("elsewhere").exists());
+}
+
+#[test]
 fn del_succeeds_and_the_release_is_queued() {
     let node = Node::new();
     for container in ["c2", "c1", "c2"] {

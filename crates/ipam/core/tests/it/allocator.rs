@@ -609,6 +609,12 @@ fn both_families_are_claimed_from_ranges_of_any_size() {
         .map(|(_, entry)| entry.ip.as_str())
         .collect();
     assert_eq!(ips, ["10.0.0.0/28", "fd00::/124"]);
+    let requested = api.config("n1").spec.requested;
+    assert_eq!(
+        (requested, status.address_count()),
+        (16, 16),
+        "both count addresses of each family"
+    );
 }
 
 #[test]
@@ -813,7 +819,7 @@ fn a_pod_cidr_is_not_free_before_the_last_config_with_addresses_of_it_is_gone() 
     }
     settle_cidrs(&mut cidrs, &mut api, at(0));
     settle(&mut addresses, &mut api, at(0));
-    assert_eq!(count(&api, "n0"), 32, "of two families");
+    assert_eq!(count(&api, "n0"), 16, "of each of two families");
     api.remove_node("n0");
     api.add_node("n4", &[], &[]);
     // The writer that empties the config is late.

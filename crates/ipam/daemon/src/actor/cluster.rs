@@ -15,7 +15,11 @@ impl Actor {
     pub(super) fn observed(&mut self, observation: Observation) {
         let now = self.clock.now();
         match observation {
-            Observation::Node(uid) => {
+            Observation::Node {
+                uid,
+                container_runtime,
+            } => {
+                self.container_runtime = container_runtime;
                 if self.node.as_ref() != Some(&uid) {
                     tracing::info!(node = self.settings.node, %uid, "node UID learned");
                     self.pool.set_node(uid.clone());

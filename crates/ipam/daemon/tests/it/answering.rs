@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 use weft_cns::{
     AddressFilter, AddressState, AddressesResponse, Attachment, GcRequest, GcResponse,
     IpConfigRequest, IpConfigResponse, IpConfigsResponse, ReturnCode, Serving, StatusResponse,
@@ -336,4 +337,20 @@ async fn clients_that_never_finish_a_request_keep_no_plugin_out() {
     answer.expect("an answer").unwrap();
     assert!(flood.is_cut_to(512));
     server.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn repairs_of_the_installer_are_among_the_metrics() {
+    let world = World::new().await;
+    let state = tempfile::tempdir().unwrap();
+    let daemon = world.start("n1", state.path()).await;
+    for (repairs, shown) in [("3", 3), ("many", 3), ("4", 4)] {
+        let request = http::Request::get(paths::STATUS)
+            .header("weft-cni-repairs", repairs)
+            .body(axum::body::Body::empty())
+            .unwrap();
+        let answer = daemon.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), http::StatusCode::OK);
+        assert_eq!(daemon.count("weft_ipam_cni_repairs"), shown);
+    }
 }

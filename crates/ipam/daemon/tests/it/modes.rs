@@ -154,6 +154,28 @@ async fn a_pod_gets_an_address_of_each_family_or_none() {
         .becomes("waiting", |status| status.pool.waiting == 1)
         .await;
     assert_eq!(daemon.attached().await, 1, "one family alone is not enough");
+    let status = daemon.status().await;
+    let families = status.pool.families.iter();
+    let counts: Vec<(&str, u64, u64)> = families
+        .map(|(name, counts)| (&**name, counts.assigned, counts.available))
+        .collect();
+    assert_eq!(counts, [("ipv4", 1, 1), ("ipv6", 1, 0)]);
+    let one_family = (status.pool.assigned, status.pool.available);
+    assert_eq!(one_family, (1, 0), "of the scarcer family, never the sum");
+    let shown = weft_ipam_daemon::report::status_text(&status);
+    let lines: Vec<Vec<&str>> = (shown.lines())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(lines[1], ["addresses", "IPv4", "IPv6"]);
+    assert_eq!(lines[2], ["assigned", "1", "1"]);
+    assert_eq!(lines[3], ["free", "1", "0"]);
+    assert_eq!(
+        lines[7..9],
+        [vec!["quarantined", "0", "0"], vec!["waiting", "1", "1"]]
+    );
+    let azure = "{subnet=\"pool\",subnet_cidr=\"10.1.0.0/16\",podnet_arm_id=\"\",customer_metric=\"customer metric\"}";
+    let held = daemon.count(&format!("cx_ipam_pod_allocated_ips{azure}"));
+    assert_eq!(held, 1, "as many as pods");
     grant_both(&world, &["10.1.0.4", "10.1.0.5"], &["fd00::4", "fd00::5"]).await;
     let second = waits.await.unwrap().map(texts);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The daemon after a restart, a reboot, a move to another machine, and a damaged store.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -92,6 +92,125 @@ async fn a_disk_of_another_machine_brings_no_pods_along() {
     assert_eq!(daemon.attached().await, 1, "the pod that runs here");
     let given = daemon.add("new").await;
     assert_eq!(given.to_string(), "10.1.0.5");
+}
+
+/// Deletes the Node and registers another of its name, as a kubelet that restarts does.
+async fn register_again(world: &World) -> String {
+    let nodes = "/api/v1/nodes";
+    let path = format!("{nodes}/n1");
+    let deleted = call(&world.client, Method::DELETE, &path, &Value::Null);
+    deleted.await.unwrap();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    let node = call(&world.client, Method::POST, nodes, &node).await;
+    node.unwrap()["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+/// Events about the node: reason, and its text.
+async fn events(world: &World, uid: &str) -> Vec<(String, String)> {
+    let path = "/apis/events.k8s.io/v1/events";
+    let list = call(&world.client, Method::GET, path, &Value::Null).await;
+    let list = list.unwrap();
+    let about = list["items"].as_array().unwrap().iter();
+    let own = about
+        .filter(|event| event["regarding"]["kind"] == "Node" && event["regarding"]["uid"] == uid);
+    let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
+    own.map(|event| (text(event, "reason"), text(event, "note")))
+        .collect()
+}
+
+/// Waits for this many events about the node.
+async fn reported(world: &World, uid: &str, count: usize) -> Vec<(String, String)> {
+    let wait = async {
+        while events(world, uid).await.len() < count {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let came = tokio::time::timeout(Duration::from_secs(600), wait).await;
+    let reported = events(world, uid).await;
+    assert!(came.is_ok(), "only {reported:?}");
+    reported
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registers_again_says_what_is_wrong_until_it_is_right() {
+    let state = tempfile::tempdir().unwrap();
+    let world = World::new().await;
+    world.grant("n1", &addresses(8)).await;
+    let daemon = world.start("n1", state.path()).await;
+    ready(&daemon).await;
+    let before = daemon.status().await;
+    let gateways: Vec<String> = (before.gateways.iter())
+        .map(|gateway| format!("{}/{}", gateway.ip_address.unwrap(), gateway.prefix_length))
+        .collect();
+    assert_eq!(gateways, ["10.1.0.1/16"]);
+    let uid = register_again(&world).await;
+    let says = |status: &StatusResponse| {
+        status.serving == Serving::Unavailable && status.reason.contains("of a deleted Node")
+    };
+    daemon.becomes("closed", says).await;
+    let status = daemon.status().await;
+    assert!(!status.starting, "no short absence, so CNI STATUS fails");
+    assert_eq!(status.gateways, [], "a bridge is left as it is meanwhile");
+    let shown = weft_ipam_daemon::report::status_text(&status);
+    assert!(shown.starts_with("not ready: the NodeNetworkConfig is of a deleted Node"));
+    let first = reported(&world, &uid, 1).await;
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(first[0].0, "AddressesUnavailable");
+    assert!(first[0].1.contains("of a deleted Node"), "{first:?}");
+    // What the controller does after the grace period.
+    let config = path("nodenetworkconfigs", "n1");
+    let deleted = call(&world.client, Method::DELETE, &config, &Value::Null);
+    // The server may have collected it with its owner.
+    let _collected = deleted.await;
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid, "controller": true});
+    let fresh = json!({
+        "apiVersion": "ipam.weft.dev/v1alpha1", "kind": "NodeNetworkConfig",
+        "metadata": {"name": "n1", "namespace": "kube-system", "ownerReferences": [owner]},
+    });
+    let all = path("nodenetworkconfigs", "");
+    call(&world.client, Method::POST, &all, &fresh)
+        .await
+        .unwrap();
+    world.grant("n1", &["10.1.0.99".to_owned()]).await;
+    ready(&daemon).await;
+    let last = reported(&world, &uid, 2).await;
+    assert!(
+        last.iter()
+            .any(|(reason, _)| reason == "AddressesAvailable")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_is_no_event_and_is_told_apart_from_trouble() {
+    let state = tempfile::tempdir().unwrap();
+    let server = weft_apiserver::ApiServer::builder().build();
+    let empty = World {
+        client: server.client(),
+        server,
+    };
+    let daemon = empty.start("n1", state.path()).await;
+    let status = daemon.status().await;
+    assert_eq!(
+        (status.serving, status.starting),
+        (Serving::Unavailable, true)
+    );
+    daemon.stop().await;
+    let state = tempfile::tempdir().unwrap();
+    let (world, _) = used(state.path()).await;
+    let daemon = world.start("n1", state.path()).await;
+    ready(&daemon).await;
+    assert!(!daemon.status().await.starting);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let node = call(&world.client, Method::GET, "/api/v1/nodes/n1", &Value::Null).await;
+    let uid = node.unwrap()["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(events(&world, &uid).await, []);
 }
 
 #[tokio::test(start_paused = true)]

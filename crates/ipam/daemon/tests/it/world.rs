@@ -29,7 +29,7 @@ use weft_ipam_daemon::{
     Clock, Daemon, DaemonHandle, DaemonParts, IpamMetrics, IpamSettings, RestApi,
 };
 use weft_model::{Moment, SharedStr};
-use weft_runtime::{Cluster, prometheus_text};
+use weft_runtime::{Cluster, EventRecorder, prometheus_text};
 
 use weft_testserver::{call, path, server};
 
@@ -185,6 +185,7 @@ impl World {
             clock: Clock::runtime(Moment::seconds(1000)),
             process: format!("{node}-{}", fresh()),
             metrics,
+            events: Some(EventRecorder::new(self.client.clone(), "weft_ipam", "test")),
         });
         let daemon = daemon.await.unwrap();
         let stop = CancellationToken::new();
