@@ -7,7 +7,7 @@
 //! - [`Flood`]: clients that never finish a request.
 //! - [`service_network`] and [`exchange`]: a node with pods, and clients and servers that talk through it.
 //! - [`packets`]: raw first packets through a node, and where each arrives.
-//! - [`peer`]: paths of other projects' programs, such as kube-proxy.
+//! - [`peer`]: paths of other projects' programs, such as kube-proxy; [`not_run`]: tests without theirs.
 //! - [`free_port`]: ports that no other process gets by chance.
 //! - [`usage`]: processor time and memory of other processes.
 //!
@@ -28,5 +28,5 @@ pub mod service_network;
 pub mod usage;
 
 pub use flood::Flood;
-pub use peers::peer;
+pub use peers::{not_run, peer};
 pub use ports::free_port;
