@@ -33,7 +33,7 @@ use crate::{
     query::Query,
     random::Random,
     rendering::{LARGE, Rendering},
-    reply::{Body, BodyError, Payload, Reply, gathered, response, whole},
+    reply::{Body, BoxError, Payload, Reply, gathered, response, whole},
     request::{RequestInfo, Verb},
     rules::{event::Expiry, service::Allocator},
     stats::RequestLog,
@@ -149,7 +149,7 @@ impl Api {
     ) -> Result<Response<Body>, Disconnected>
     where
         B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Into<BodyError>,
+        B::Error: Into<BoxError>,
     {
         let (parts, body) = request.into_parts();
         let raw_query = parts.uri.query().unwrap_or_default();
@@ -191,7 +191,7 @@ impl Api {
     ) -> Response<Body>
     where
         B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Into<BodyError>,
+        B::Error: Into<BoxError>,
     {
         let mut context = Context {
             info: info.clone(),
@@ -517,7 +517,7 @@ fn not_persisted() -> ApiError {
 async fn read_body<B>(body: B) -> Outcome<Bytes>
 where
     B: hyper::body::Body<Data = Bytes> + Send,
-    B::Error: Into<BodyError>,
+    B::Error: Into<BoxError>,
 {
     match Limited::new(body, BODY_LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),

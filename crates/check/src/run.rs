@@ -25,7 +25,7 @@ const REMOVAL: Duration = Duration::from_secs(90);
 
 /// Options of a check.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CheckOptions {
     /// Namespace to create and remove.
     pub namespace: String,
     /// Image with this program, for the probes.
@@ -75,7 +75,7 @@ pub enum CheckError {
 /// Progress goes to `say`, a few words at a time.
 pub async fn run(
     client: &Client,
-    options: &Options,
+    options: &CheckOptions,
     stop: &CancellationToken,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Report, CheckError> {
@@ -134,7 +134,7 @@ async fn gone(cluster: &Cluster<'_>) -> Result<(), CheckError> {
 
 async fn check(
     cluster: &Cluster<'_>,
-    options: &Options,
+    options: &CheckOptions,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Report, CheckError> {
     let nodes = cluster.nodes().await;
@@ -160,7 +160,7 @@ struct Services {
 
 async fn make(
     cluster: &Cluster<'_>,
-    options: &Options,
+    options: &CheckOptions,
     nodes: &[Node],
 ) -> Result<Services, CheckError> {
     let first = nodes.first().ok_or(CheckError::NoNode)?;

@@ -45,7 +45,7 @@ pub enum Fault {
     /// 422, as a server without the feature WatchList answers streaming lists.
     NoStreamingLists,
     /// The watch is accepted, sends only this error, and ends.
-    WatchError(WatchError),
+    WatchError(InjectedWatchError),
     /// Lists ignore `limit` and return all items.
     IgnoreLimit,
     /// Lists show the state of an older version, while the history has it.
@@ -77,7 +77,7 @@ impl Fault {
 
 /// An ERROR event inside a watch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum WatchError {
+pub enum InjectedWatchError {
     /// 410: the version is too old.
     Expired,
     /// 429: too many requests.
@@ -91,7 +91,7 @@ pub enum WatchError {
     Internal,
 }
 
-impl WatchError {
+impl InjectedWatchError {
     pub(crate) fn to_error(&self) -> ApiError {
         match self {
             Self::Expired => ApiError::expired("too old resource version: injected fault"),

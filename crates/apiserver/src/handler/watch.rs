@@ -16,7 +16,7 @@ use crate::{
     kind::ResourceType,
     negotiate::Format,
     options::{ListOptions, version_syntax},
-    reply::{BodyError, Payload, Reply, streamed},
+    reply::{BoxError, Payload, Reply, streamed},
     status::{ApiError, Outcome},
     store::{Delivery, EventKind, Stored, Subscription, WatchStart, event_frame},
     view,
@@ -226,7 +226,7 @@ enum Wake {
 
 impl WatchStream {
     /// The next line, or the end.
-    async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
+    async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
         loop {
             if self.end == End::Over {
                 return None;
@@ -282,7 +282,7 @@ impl WatchStream {
     }
 
     /// Sends half a line, then an error, as a broken connection would.
-    fn broken_line(&mut self) -> Result<Bytes, BodyError> {
+    fn broken_line(&mut self) -> Result<Bytes, BoxError> {
         if std::mem::replace(&mut self.end, End::Broken) == End::Broken {
             self.end = End::Over;
             return Err(Box::new(crate::api::Disconnected));

@@ -18,7 +18,7 @@ pub mod scaling;
 
 pub use config::{
     ConfigFlaw, ContainerResult, Entry, EntryError, NetworkContainer, NodeConfig, NodeSpec,
-    NodeStatus, Phase,
+    NodeStatus, UpdatePhase,
 };
 pub use demand::{Debounce, PodSummary, pod_demand};
 pub use monitor::{

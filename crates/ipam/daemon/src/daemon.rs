@@ -54,7 +54,7 @@ pub struct DaemonParts {
 
 /// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
+pub enum DaemonStartError {
     /// The node's name cannot be used in a field selector.
     #[error("cannot watch this node")]
     Watch(#[from] SelectorError),
@@ -71,7 +71,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Reads the store and starts the watches. Nothing is answered before [`Daemon::run`].
-    pub async fn open(parts: DaemonParts) -> Result<Self, DaemonError> {
+    pub async fn open(parts: DaemonParts) -> Result<Self, DaemonStartError> {
         let DaemonParts {
             cluster,
             settings,
@@ -98,7 +98,7 @@ impl Daemon {
             messages,
         });
         Ok(Self {
-            actor: actor.await.map_err(DaemonError::Locked)?,
+            actor: actor.await.map_err(DaemonStartError::Locked)?,
             rest,
         })
     }

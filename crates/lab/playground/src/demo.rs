@@ -32,7 +32,7 @@ use crate::{
     node::Node,
     program::blocking,
     report::{Reporter, Step, Written},
-    traffic::{self, Protocol, Stream, Tally},
+    traffic::{self, ProbeProtocol, Stream, Tally},
     world::{World, WorldError},
 };
 
@@ -127,7 +127,7 @@ impl<'a> Demo<'a> {
     pub async fn requests(&self) -> Result<Stream, DemoError> {
         let client = self.network_of("client").await?;
         let target = self.service_address("web").await?;
-        Ok(Stream::begin(client, Protocol::Http, target))
+        Ok(Stream::begin(client, ProbeProtocol::Http, target))
     }
 
     /// Runs the steps of the demo, with continuous requests.
@@ -288,7 +288,7 @@ impl<'a> Demo<'a> {
     async fn questions(
         &self,
         client: &std::path::Path,
-    ) -> Result<Vec<(&'static str, PathBuf, Protocol, SocketAddr)>, DemoError> {
+    ) -> Result<Vec<(&'static str, PathBuf, ProbeProtocol, SocketAddr)>, DemoError> {
         let dual = self
             .get("/api/v1/namespaces/default/services/web-dual")
             .await?;
@@ -316,12 +316,12 @@ impl<'a> Demo<'a> {
         let [address, _] = network::addresses(11);
         let client = client.to_owned();
         Ok(vec![
-            ("UDP", client.clone(), Protocol::Udp, datagrams),
-            ("IPv6", client, Protocol::Http, (sixth, 80).into()),
+            ("UDP", client.clone(), ProbeProtocol::Udp, datagrams),
+            ("IPv6", client, ProbeProtocol::Http, (sixth, 80).into()),
             (
                 "NodePort",
                 network::file(&node),
-                Protocol::Http,
+                ProbeProtocol::Http,
                 (address, number).into(),
             ),
         ])

@@ -14,8 +14,8 @@ use std::{
 };
 
 use serde::Serialize;
-use weft_check::Answer;
-pub(crate) use weft_check::Protocol;
+use weft_check::EchoAnswer;
+pub(crate) use weft_check::ProbeProtocol;
 use weft_host::namespace;
 
 /// Time limit of one request.
@@ -24,9 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Sends one request from inside a namespace and returns the answer of the pod.
 pub(crate) fn ask(
     network: &std::path::Path,
-    protocol: Protocol,
+    protocol: ProbeProtocol,
     target: SocketAddr,
-) -> io::Result<Answer> {
+) -> io::Result<EchoAnswer> {
     namespace::within(network, || weft_check::ask(protocol, target, PATIENCE))?
 }
 
@@ -62,7 +62,7 @@ const REMEMBERED: usize = 5;
 
 impl Stream {
     /// Starts a thread that sends requests.
-    pub(crate) fn begin(network: PathBuf, protocol: Protocol, target: SocketAddr) -> Self {
+    pub(crate) fn begin(network: PathBuf, protocol: ProbeProtocol, target: SocketAddr) -> Self {
         let (stop, tally) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let (stopped, told): (_, Arc<Mutex<Tally>>) = (stop.clone(), Arc::clone(&tally));
         let thread = std::thread::spawn(move || {
@@ -98,7 +98,7 @@ impl Stream {
 }
 
 impl Tally {
-    fn count(&mut self, answer: io::Result<Answer>, last: &mut Instant) {
+    fn count(&mut self, answer: io::Result<EchoAnswer>, last: &mut Instant) {
         match answer {
             Ok(answer) => {
                 let gap = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -31,7 +31,7 @@ use weft_runtime::{
 };
 
 use crate::{
-    health::{HealthMonitor, Moment},
+    health::{ClockReading, HealthMonitor},
     listen::Running,
     metrics::{HealthPage, ProxyMetrics},
 };
@@ -62,13 +62,13 @@ pub fn health(health: HealthMonitor, metrics: ProxyMetrics) -> Router {
 type HealthPages = State<(HealthMonitor, ProxyMetrics)>;
 
 async fn healthz(State((health, metrics)): HealthPages) -> Response {
-    let (good, report) = health.with(|health| health.healthy(Moment::now()));
+    let (good, report) = health.with(|health| health.healthy(ClockReading::now()));
     metrics.health_answered(HealthPage::Healthz, good);
     health_answer(good, report.to_body())
 }
 
 async fn livez(State((health, metrics)): HealthPages) -> Response {
-    let (good, report) = health.with(|health| health.live(Moment::now()));
+    let (good, report) = health.with(|health| health.live(ClockReading::now()));
     metrics.health_answered(HealthPage::Livez, good);
     health_answer(good, report.to_body())
 }
@@ -184,7 +184,7 @@ struct Checks {
 
 async fn slis(State(pages): DiagnosticPages) -> Response {
     let health = &pages.diagnostics.health;
-    let healthy = health.with(|health| health.is_healthy(Moment::now()));
+    let healthy = health.with(|health| health.is_healthy(ClockReading::now()));
     typed(PROMETHEUS_CONTENT_TYPE, pages.checks.record(healthy))
 }
 

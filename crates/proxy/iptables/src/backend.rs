@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use weft_model::ObjectKey;
 use weft_proxy::{
-    AuditReport, Backend, Desired, Owner, ReadBudget, Repair, Scope, Service, Settings, SyncError,
-    SyncReport,
+    AuditReport, Backend, Desired, ReadBudget, Repair, RuleOwner, Scope, Service, Settings,
+    SyncError, SyncReport,
 };
 use weft_ruleset::Table;
 
@@ -322,7 +322,7 @@ struct Attributed {
 
 fn has_owner(error: &SyncError) -> bool {
     let owner = error.refusal().map(|refusal| &refusal.owner);
-    owner.is_some_and(|owner| *owner != Owner::NoService)
+    owner.is_some_and(|owner| *owner != RuleOwner::NoService)
 }
 
 /// Writes a plan. Returns the number of bytes.

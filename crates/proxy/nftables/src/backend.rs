@@ -10,8 +10,8 @@ use std::{
 use weft_host::nftables::{Ownership, Value};
 use weft_model::ObjectKey;
 use weft_proxy::{
-    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, Owner, ReadBudget, Repair,
-    RepairedPart, Scope, Service, ServicePort, Settings, SyncError, SyncReport,
+    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, ReadBudget, Repair,
+    RepairedPart, RuleOwner, Scope, Service, ServicePort, Settings, SyncError, SyncReport,
 };
 
 use crate::{
@@ -543,7 +543,7 @@ fn report_refused_fronts(key: &ObjectKey, fronts: &[(Front, ObjectKey)]) {
 /// The error for a Service that cannot be written whatever the kernel says.
 fn refuse_unwritable(service: &Service) -> Result<(), SyncError> {
     check(service).map_err(|message| {
-        let owner = Owner::Service(service.key.clone());
+        let owner = RuleOwner::Service(service.key.clone());
         SyncError::refused(message, None, owner, "")
     })
 }

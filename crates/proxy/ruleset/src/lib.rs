@@ -25,7 +25,7 @@ mod saved_rule;
 mod simulated;
 mod table;
 mod target;
-mod trace;
+pub mod trace;
 mod words;
 
 pub use chain::{ChainName, InvalidChainName};
@@ -38,11 +38,10 @@ pub use matches::{
 };
 pub use parse::ParseError;
 pub use rule::{Negatable, Rule, host};
-pub use ruleset::{Chain, Policy, Ruleset, RulesetError};
+pub use ruleset::{Chain, ChainPolicy, Ruleset, RulesetError};
 pub use saved_rule::SavedRule;
 pub use simulated::{RestoreError, RestoreFailure};
 pub use table::Table;
 pub use target::Target;
-pub use trace::{Action, Chance, Doubt, Entry, Outcome, Packet, Step, Verdict};
 
 pub(crate) use matches::recent_mask;

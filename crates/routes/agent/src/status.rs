@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use weft_routes::{NextHop, Notice, Route, RoutePlan, Step, Target};
+use weft_routes::{NextHop, Notice, Route, RoutePlan, RouteTarget, Step};
 use weft_runtime::ControllerState;
 
 /// The content of `/debug/routes`, which `weft routes status` prints.
@@ -163,8 +163,8 @@ impl Row {
         Self {
             next_hop: route.next_hop.as_ref().map(NextHop::to_string),
             node: match &route.target {
-                Target::Node(name) => Some(name.to_string()),
-                Target::Unknown => None,
+                RouteTarget::Node(name) => Some(name.to_string()),
+                RouteTarget::Unknown => None,
             },
             left_alone: false,
         }

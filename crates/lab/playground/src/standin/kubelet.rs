@@ -27,7 +27,7 @@ use crate::{
     network,
     place::Place,
     program::blocking,
-    traffic::{self, Protocol},
+    traffic::{self, ProbeProtocol},
 };
 
 /// Longest backoff before a pod is tried again. Shorter than a kubelet's, because people watch.
@@ -427,7 +427,7 @@ impl Sandbox {
         }
         let network = self.attachment.network.clone();
         let target = (Ipv4Addr::LOCALHOST, self.port).into();
-        let answer = blocking(move || traffic::ask(&network, Protocol::Http, target)).await;
+        let answer = blocking(move || traffic::ask(&network, ProbeProtocol::Http, target)).await;
         answer.is_ok() && self.answered.set(()).is_ok()
     }
 

@@ -43,7 +43,7 @@ fn a_chain_line_of_a_built_in_chain_only_sets_its_policy() {
     ]);
     assert_eq!(rules(&ruleset, Table::Filter, "INPUT"), ["-j ACCEPT"]);
     let input = ruleset.chain(Table::Filter, ChainName::fixed("INPUT"));
-    assert_eq!(input.unwrap().policy, Some(Policy::Drop));
+    assert_eq!(input.unwrap().policy, Some(ChainPolicy::Drop));
 }
 
 #[test]
