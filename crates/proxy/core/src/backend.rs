@@ -322,12 +322,17 @@ impl SyncError {
         }
     }
 
-    /// Combines the error of a full sync with that of the partial sync before it.
-    #[must_use]
-    pub fn after(self, partial: Self) -> Self {
-        Self::Both {
-            full: Box::new(self),
-            partial: Box::new(partial),
+    /// The result of the full sync that follows this failure of a partial one.
+    pub fn resolved_by(self, full: Result<SyncReport, Self>) -> Result<SyncReport, Self> {
+        match full {
+            Ok(report) => Ok(SyncReport {
+                partial_failure: Some(self),
+                ..report
+            }),
+            Err(full) => Err(Self::Both {
+                full: Box::new(full),
+                partial: Box::new(self),
+            }),
         }
     }
 
