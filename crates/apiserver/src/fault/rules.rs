@@ -1,11 +1,9 @@
 //! Rules of fault injection, and their effect on a request.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::Matcher;
@@ -165,7 +163,7 @@ impl FaultRules {
     }
 
     fn lock(&self) -> MutexGuard<'_, (u64, Vec<Rule>)> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rules.lock()
     }
 
     pub(crate) fn add(&self, matcher: Matcher, fault: Fault, times: Times) -> FaultId {

@@ -15,7 +15,7 @@ use crate::{
     handler::{read::wait_for, table},
     kind::ResourceType,
     negotiate::Format,
-    options::{ListOptions, version_syntax},
+    options::{ListOptions, ReadVerb, version_syntax},
     reply::{BoxError, Payload, Reply, streamed},
     status::{ApiError, Outcome},
     store::{Delivery, EventKind, Stored, Subscription, WatchStart, event_frame},
@@ -41,7 +41,12 @@ pub(crate) async fn watch(
     kind: &Arc<ResourceType>,
 ) -> Outcome<Reply> {
     let negotiated = context.negotiated(kind)?;
-    let mut options = ListOptions::read(&context.query, kind, &context.info.namespace, true)?;
+    let mut options = ListOptions::read(
+        &context.query,
+        kind,
+        &context.info.namespace,
+        ReadVerb::Watch,
+    )?;
     if !context.info.name.is_empty() {
         // The deprecated path /watch/.../name watches that one object.
         let name =
