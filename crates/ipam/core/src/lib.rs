@@ -24,4 +24,5 @@ pub use demand::{Debounce, PodSummary, pod_demand};
 pub use monitor::{
     Monitor, MonitorDecision, MonitorInput, MonitorSettings, ScalingMode, SpecWrite, needed,
 };
-pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};
+pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, Uid};
+pub use weft_model::ResourceVersion;

@@ -1,7 +1,6 @@
 //! The daemon as a component of a process, with its listeners and its readiness check.
 
 use std::{
-    error::Error,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -9,7 +8,6 @@ use std::{
 };
 
 use axum::Router;
-use futures::future::BoxFuture;
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -19,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use weft_ipam::pool::Identity;
 use weft_listener::{ConnectionPool, Limits, PrivateSocket};
 use weft_runtime::{
-    Cluster, Component, ComponentScope, HealthCheck, Phase, SelectorError, check_host,
+    Cluster, Component, ComponentRun, ComponentScope, Failure, HealthCheck, Phase, SelectorError,
+    check_host,
 };
 
 use crate::{
@@ -175,7 +174,7 @@ impl IpamComponent {
         })
     }
 
-    async fn open(&self) -> Result<Daemon, AnyError> {
+    async fn open(&self) -> Result<Daemon, Failure> {
         let daemon = Daemon::open(DaemonParts {
             cluster: self.cluster.clone(),
             settings: self.setup.settings.clone(),
@@ -218,8 +217,6 @@ async fn follow_readiness(
     }
 }
 
-type AnyError = Box<dyn Error + Send + Sync>;
-
 impl Component for IpamComponent {
     fn name(&self) -> &'static str {
         "ipam"
@@ -229,7 +226,7 @@ impl Component for IpamComponent {
         Phase::Always
     }
 
-    fn run(self: Arc<Self>, scope: ComponentScope) -> BoxFuture<'static, Result<(), AnyError>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             let daemon = self.open().await?;
             *lock(&self.obstacle) = Some("starting");
@@ -245,10 +242,10 @@ async fn serve(
     daemon: Daemon,
     listeners: &Listeners,
     scope: ComponentScope,
-) -> Result<(), AnyError> {
+) -> Result<(), Failure> {
     let rest = daemon.pages();
     let stop = CancellationToken::new();
-    let mut parts: JoinSet<Result<(), AnyError>> = JoinSet::new();
+    let mut parts: JoinSet<Result<(), Failure>> = JoinSet::new();
     let ending = stop.clone();
     parts.spawn(async move {
         Box::pin(daemon.run(ending)).await;
@@ -273,7 +270,7 @@ async fn serve(
     opened.and(outcome)
 }
 
-fn flat(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> {
+fn flat(ended: Result<Result<(), Failure>, JoinError>) -> Result<(), Failure> {
     ended?
 }
 
@@ -282,8 +279,8 @@ async fn open(
     rest: RestApi,
     listeners: &Listeners,
     stop: &CancellationToken,
-    parts: &mut JoinSet<Result<(), AnyError>>,
-) -> Result<(), AnyError> {
+    parts: &mut JoinSet<Result<(), Failure>>,
+) -> Result<(), Failure> {
     match replay(&rest, &listeners.queue).await {
         Ok(replayed) if replayed == Replayed::default() => {}
         Ok(replayed) => tracing::info!(
@@ -293,7 +290,7 @@ async fn open(
             "queued releases replayed"
         ),
         Err(error) => {
-            let error: &dyn Error = &error;
+            let error: &dyn std::error::Error = &error;
             tracing::error!(error, "cannot replay queued releases");
         }
     }
@@ -322,7 +319,7 @@ fn serve_plugins(
     pool: &ConnectionPool,
     router: Router,
     stop: &CancellationToken,
-    parts: &mut JoinSet<Result<(), AnyError>>,
+    parts: &mut JoinSet<Result<(), Failure>>,
 ) {
     let (pool, stopped) = (pool.clone(), stop.clone().cancelled_owned());
     parts.spawn(async move {
