@@ -3,10 +3,11 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use weft_routes::{NextHop, Notice, Route, RoutePlan, RouteTarget, Step};
@@ -80,8 +81,8 @@ impl StatusBoard {
         status
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Board> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Board> {
+        self.0.lock()
     }
 
     /// Shows this state of the controller from now on.
