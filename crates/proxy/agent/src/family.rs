@@ -27,7 +27,7 @@ use crate::{
     localhost::{LocalhostPorts, LocalhostTargets},
     metrics::{ProxyMetrics, SyncKind},
     service_health::{LocalEndpoints, ServiceHealth},
-    work::{Flows, Work},
+    sync_state::{Flows, SyncState},
 };
 
 /// Repeated failures of a Service are reported once in this time.
@@ -70,7 +70,7 @@ pub(crate) struct FamilyLoop {
     /// Time of the last report of each failure of a Service, by event reason.
     reported: BTreeMap<(ObjectKey, &'static str), Instant>,
     /// State of the loop; `None` only while a blocking thread has it.
-    work: Option<Box<Work>>,
+    work: Option<Box<SyncState>>,
 }
 
 impl FamilyLoop {
@@ -92,7 +92,7 @@ impl FamilyLoop {
             schedule: Schedule::new(parts.min_sync_period, parts.sync_period, instant()),
             triggers: BTreeMap::new(),
             reported: BTreeMap::new(),
-            work: Some(Box::new(Work {
+            work: Some(Box::new(SyncState {
                 family: parts.family,
                 backend: parts.backend,
                 flows: parts.flows,
@@ -199,7 +199,7 @@ impl FamilyLoop {
     }
 
     /// Applies the changes from the inbox. Returns whether settings changed.
-    async fn take_changes(&mut self, work: &mut Work) -> bool {
+    async fn take_changes(&mut self, work: &mut SyncState) -> bool {
         let (changes, settings) = {
             let mut content = self.inbox.lock();
             let triggers = std::mem::take(&mut content.triggers);
@@ -261,7 +261,7 @@ impl FamilyLoop {
     }
 
     /// Reports quarantined Services in log, events, metrics and health.
-    fn report_quarantine(&mut self, work: &mut Work) {
+    fn report_quarantine(&mut self, work: &mut SyncState) {
         let new = work.take_quarantine_changes();
         let held: BTreeMap<ObjectKey, String> = work
             .quarantine

@@ -9,11 +9,12 @@
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::SyncError;
@@ -309,7 +310,7 @@ impl HealthMonitor {
 
     fn lock(&self) -> MutexGuard<'_, Health> {
         // No method panics between two assignments, so the state after a panic is sound.
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock()
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -22,17 +22,17 @@ use axum::{
     routing::any,
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use weft_listener::{ConnectionPool, Limits, serve};
 use weft_runtime::{
-    Access, Component, ComponentScope, Manager, PROMETHEUS_CONTENT_TYPE, Phase, StatusServer,
-    check_host,
+    Access, Component, ComponentRun, ComponentScope, Manager, PROMETHEUS_CONTENT_TYPE, Phase,
+    StatusServer, check_host,
 };
 
 use crate::{
     health::{ClockReading, HealthMonitor},
-    listen::Running,
     metrics::{HealthPage, ProxyMetrics},
 };
 
@@ -254,10 +254,9 @@ impl Component for HealthServer {
         Phase::Server
     }
 
-    fn run(self: Arc<Self>, scope: ComponentScope) -> Running {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
-            let bound = self.listener.lock();
-            let bound = bound.unwrap_or_else(PoisonError::into_inner).take();
+            let bound = self.listener.lock().take();
             let listener = match bound {
                 Some(listener) => TcpListener::from_std(listener)?,
                 None => TcpListener::bind(self.address).await?,
