@@ -6,13 +6,14 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use weft_check::EchoAnswer;
 pub(crate) use weft_check::ProbeProtocol;
@@ -64,20 +65,20 @@ impl Stream {
     /// Starts a thread that sends requests.
     pub(crate) fn begin(network: PathBuf, protocol: ProbeProtocol, target: SocketAddr) -> Self {
         let (stop, tally) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let (stopped, told): (_, Arc<Mutex<Tally>>) = (stop.clone(), Arc::clone(&tally));
+        let (stopped, shared): (_, Arc<Mutex<Tally>>) = (stop.clone(), Arc::clone(&tally));
         let thread = std::thread::spawn(move || {
             let asked = namespace::within(&network, || {
                 let mut last = Instant::now();
                 while !stopped.load(Relaxed) {
                     let answer = weft_check::ask(protocol, target, PATIENCE);
-                    let mut tally = told.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut tally = shared.lock();
                     tally.count(answer, &mut last);
                     drop(tally);
                     std::thread::sleep(PAUSE);
                 }
             });
             if let Err(error) = asked {
-                let mut tally = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tally = shared.lock();
                 tally.fail(format!(
                     "cannot enter the network namespace of the client: {error}"
                 ));
@@ -92,7 +93,7 @@ impl Stream {
 
     /// Results since the last call.
     pub(crate) fn take(&self) -> Tally {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tally = self.tally.lock();
         std::mem::take(&mut tally)
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, path::Path};
 
 use super::{
-    Demo, DemoError, Told,
+    Demo, DemoError, StepOutcome,
     reading::{
         CONFIGS, SLICE, WEB_PODS, condition, items, node_ranges, pod_addresses, ready_targets,
     },
@@ -242,7 +242,7 @@ impl Demo<'_> {
     }
 
     /// Checks the metrics that would show failed syncs and repairs.
-    pub(super) async fn undisturbed(&self) -> Result<Told, DemoError> {
+    pub(super) async fn undisturbed(&self) -> Result<StepOutcome, DemoError> {
         self.no_address_twice().await?;
         for Node { name, .. } in self.world.nodes() {
             let node = name.clone();
