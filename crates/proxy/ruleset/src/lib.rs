@@ -8,13 +8,14 @@
 //! - [`Ruleset`]: the tables of one family, read from `iptables-save`; [`saved_lines`] to compare
 //!   lines only;
 //! - [`Ruleset::restore`]: applies input as `iptables-restore --noflush` does, without a kernel;
-//! - [`compare`]: the differences between two rulesets that matter to a service proxy;
+//! - `compare`, with the feature `comparison`: the differences between two rulesets that matter to a service proxy;
 //! - [`Ruleset::trace`]: the possible outcomes for a packet, with probability and path.
 //!
 //! Nothing here touches a kernel.
 
 mod chain;
 mod comment;
+#[cfg(feature = "comparison")]
 mod comparison;
 mod lines;
 mod matches;
@@ -30,6 +31,7 @@ mod words;
 
 pub use chain::{ChainName, InvalidChainName};
 pub use comment::{Comment, InvalidComment};
+#[cfg(feature = "comparison")]
 pub use comparison::{ComparisonOptions, Difference, Group, Side, compare};
 pub use lines::{Line, SavedLines, saved_lines};
 pub use matches::{

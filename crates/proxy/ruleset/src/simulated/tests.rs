@@ -87,7 +87,7 @@ fn an_error_keeps_the_tables_before_it_and_nothing_else() {
 }
 
 #[test]
-fn a_chain_goes_only_when_it_is_empty_and_nobody_jumps_to_it() {
+fn a_chain_goes_only_when_it_is_empty_and_no_rule_jumps_to_it() {
     let [a, b] = ["A", "B"].map(ChainName::fixed);
     let before = &["*filter\n:A -\n:B -\n-A A -j B\nCOMMIT\n"];
     let delete = |lines: &str| format!("*filter\n{lines}COMMIT\n");
