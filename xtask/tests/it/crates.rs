@@ -8,7 +8,7 @@ use crate::tree;
 
 /// The crates of the workspace that each may use. A new crate gets its row here and in ARCHITECTURE.md.
 const ARROWS: [(&str, &[&str]); 30] = [
-    ("weft-check", &[]),
+    ("weft-check", &["weft-model"]),
     (
         "weft-conformance",
         &[
@@ -20,7 +20,7 @@ const ARROWS: [(&str, &[&str]); 30] = [
         ],
     ),
     ("weft-cns", &[]),
-    ("weft-cni", &["weft-cns"]),
+    ("weft-cni", &["weft-cns", "weft-model"]),
     ("weft-heap", &[]),
     ("weft-listener", &[]),
     ("weft-model", &[]),
