@@ -42,7 +42,7 @@ fn build(quick: bool) -> Command {
     let mut command = cargo();
     // A quick run shares the debug build with the tests.
     command.arg(if quick { "test" } else { "bench" });
-    // With the features of the whole workspace: another choice would build everything anew.
+    // With the features of the whole workspace: another choice would build everything again.
     command.args(["--locked", "--quiet", "--workspace"]);
     command
 }

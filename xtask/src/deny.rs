@@ -57,7 +57,7 @@ fn check(program: &Path, config: &Path, what: &[&str]) -> Command {
 }
 
 /// Advisories out of a repository on this machine. cargo-deny takes URLs with a host only, and fetches
-/// them with git: so git is told that this URL is that repository.
+/// them with git: so git is configured to read this URL from that repository.
 fn check_advisories(program: &Path, repository: &Path) -> anyhow::Result<()> {
     let repository = fs::canonicalize(repository)
         .with_context(|| format!("{DATABASE}: cannot find {}", repository.display()))?;

@@ -16,12 +16,12 @@ use crate::workspace;
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace::root());
-    // What cargo told us about ourselves would tell build scripts that their package has changed:
-    // ring's watches these variables, and everything that speaks TLS was built anew whenever cargo
+    // Variables of this package would make build scripts believe that theirs has changed:
+    // ring's watches these variables, and everything that speaks TLS was built again whenever cargo
     // was called once directly and once from here.
     for (name, _) in env::vars_os() {
-        let told = |prefix: &str| name.as_encoded_bytes().starts_with(prefix.as_bytes());
-        if told("CARGO_PKG_") || told("CARGO_MANIFEST_") {
+        let is_set_by_cargo = |prefix: &str| name.as_encoded_bytes().starts_with(prefix.as_bytes());
+        if is_set_by_cargo("CARGO_PKG_") || is_set_by_cargo("CARGO_MANIFEST_") {
             command.env_remove(&name);
         }
     }

@@ -33,7 +33,7 @@ use crate::{
     query::Query,
     random::Random,
     rendering::{LARGE, Rendering},
-    reply::{Body, BodyError, Payload, Reply, gathered, response, whole},
+    reply::{Body, BoxError, Payload, Reply, gathered, response, whole},
     request::{RequestInfo, Verb},
     rules::{event::Expiry, service::Allocator},
     stats::RequestLog,
@@ -97,7 +97,7 @@ pub(crate) struct Context {
     pub(crate) user: User,
     pub(crate) interference: Interference,
     /// Texts for `Warning` headers, at most [`MAX_WARNINGS`].
-    pub(crate) warnings: std::sync::Mutex<Vec<String>>,
+    pub(crate) warnings: parking_lot::Mutex<Vec<String>>,
 }
 
 impl Context {
@@ -106,10 +106,7 @@ impl Context {
     }
 
     pub(crate) fn warn(&self, text: impl Into<String>) {
-        let mut warnings = self
-            .warnings
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut warnings = self.warnings.lock();
         let text = shortened(text.into());
         if warnings.len() < MAX_WARNINGS && !warnings.contains(&text) {
             warnings.push(text);
@@ -149,7 +146,7 @@ impl Api {
     ) -> Result<Response<Body>, Disconnected>
     where
         B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Into<BodyError>,
+        B::Error: Into<BoxError>,
     {
         let (parts, body) = request.into_parts();
         let raw_query = parts.uri.query().unwrap_or_default();
@@ -191,7 +188,7 @@ impl Api {
     ) -> Response<Body>
     where
         B: hyper::body::Body<Data = Bytes> + Send,
-        B::Error: Into<BodyError>,
+        B::Error: Into<BoxError>,
     {
         let mut context = Context {
             info: info.clone(),
@@ -201,7 +198,7 @@ impl Api {
             body: Bytes::new(),
             user: User::anonymous(),
             interference,
-            warnings: std::sync::Mutex::default(),
+            warnings: parking_lot::Mutex::default(),
         };
         let identity = parts.extensions.get::<User>().cloned();
         let writes = !matches!(
@@ -374,10 +371,7 @@ impl Api {
         if let Ok(id) = header::HeaderValue::from_str(&self.random.uuid()) {
             out.insert("audit-id", id);
         }
-        let warnings = context
-            .warnings
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let warnings = context.warnings.lock();
         for text in warnings.iter() {
             let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = header::HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
@@ -517,7 +511,7 @@ fn not_persisted() -> ApiError {
 async fn read_body<B>(body: B) -> Outcome<Bytes>
 where
     B: hyper::body::Body<Data = Bytes> + Send,
-    B::Error: Into<BodyError>,
+    B::Error: Into<BoxError>,
 {
     match Limited::new(body, BODY_LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),

@@ -2,11 +2,9 @@
 //!
 //! One task per server. Writes and removals queue work and wake it; it never polls.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use weft_model::SharedStr;
 
@@ -39,7 +37,7 @@ struct Queue {
 
 impl ControllerQueue {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Queues the work that follows from a write; true when the task must be woken.
@@ -271,19 +269,7 @@ fn remove_finalizer(api: &Api, kind: &ResourceType, stored: &Stored, name: &str)
         return;
     };
     let mut object = current.decode();
-    let left: Vec<Value> = object
-        .finalizers()
-        .into_iter()
-        .filter(|finalizer| *finalizer != name)
-        .map(Value::from)
-        .collect();
-    if left.is_empty() {
-        object.metadata_mut().remove("finalizers");
-    } else {
-        object
-            .metadata_mut()
-            .insert("finalizers".into(), left.into());
-    }
+    object.remove_finalizer(name);
     if write::is_gone(kind, &object) {
         write::finish_deletion(&scope, &current, object, DryRun::No);
     } else {

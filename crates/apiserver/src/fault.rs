@@ -14,7 +14,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 pub use matcher::Matcher;
-pub use rules::{Fault, FaultId, Times, WatchError};
+pub use rules::{Fault, FaultId, InjectedWatchError, Times};
 pub(crate) use rules::{FaultRules, Interference, no_streaming_lists};
 pub use watches::{Cut, Stall};
 pub(crate) use watches::{OpenWatches, WatchTicket};
@@ -77,7 +77,7 @@ impl Faults {
     }
 
     /// Sends matching open watches an ERROR event, after which they end; returns their number.
-    pub fn send_watch_error(&self, matcher: &Matcher, error: &WatchError) -> usize {
+    pub fn send_watch_error(&self, matcher: &Matcher, error: &InjectedWatchError) -> usize {
         self.api.watches.fail(matcher, &error.to_error().status())
     }
 

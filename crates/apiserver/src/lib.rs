@@ -49,10 +49,10 @@ pub use api::Disconnected;
 pub use auth::{
     AuthorizationMode, DEFAULT_ISSUER, SigningKey, SigningKeyError, TokenFileError, User,
 };
-pub use fault::{Cut, Fault, FaultId, Faults, Matcher, Stall, Times, WatchError};
+pub use fault::{Cut, Fault, FaultId, Faults, InjectedWatchError, Matcher, Stall, Times};
 pub use persistence::{OnDamage, PersistenceError};
 pub use pod_dialer::PodPort;
-pub use reply::{Body, BodyError};
+pub use reply::{Body, BoxError};
 pub use request::{RequestInfo, Verb};
 pub use run::{RunConfig, RunError, run, start};
 pub use server::{ApiServer, Builder};

@@ -40,6 +40,18 @@ pub(crate) trait Meta {
             .filter_map(Value::as_str)
             .collect()
     }
+
+    /// Removes a finalizer, and the list with the last one.
+    fn remove_finalizer(&mut self, name: &str) {
+        let others = self.finalizers().into_iter().filter(|one| *one != name);
+        let others: Vec<Value> = others.map(Value::from).collect();
+        if others.is_empty() {
+            self.metadata_mut().remove("finalizers");
+        } else {
+            self.metadata_mut()
+                .insert("finalizers".into(), others.into());
+        }
+    }
 }
 
 impl Meta for Object {

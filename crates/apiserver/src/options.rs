@@ -35,12 +35,19 @@ pub(crate) struct ListOptions {
     pub(crate) send_initial_events: Option<bool>,
 }
 
+/// The request that [`ListOptions`] belong to; their rules differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadVerb {
+    List,
+    Watch,
+}
+
 impl ListOptions {
     pub(crate) fn read(
         query: &Query,
         kind: &ResourceType,
         namespace: &str,
-        watch: bool,
+        verb: ReadVerb,
     ) -> Outcome<Self> {
         let limit = integer(query, "limit")?;
         let timeout = integer(query, "timeoutSeconds")?;
@@ -71,7 +78,7 @@ impl ListOptions {
             bookmarks: query.get("allowWatchBookmarks").is_some_and(is_true),
             send_initial_events: query.get("sendInitialEvents").map(is_true),
         };
-        let errors = if watch {
+        let errors = if verb == ReadVerb::Watch {
             options.watch_errors(query.filled("resourceVersionMatch"))
         } else {
             options.list_errors(query.filled("resourceVersionMatch"))

@@ -3,36 +3,26 @@
 //! Never for secrets, with or without a seed: one UID reveals the generator's state, and with it all
 //! earlier and later output. Keys and tokens use random bytes of the operating system.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::Mutex,
-};
+use std::hash::{BuildHasher, RandomState};
+
+use parking_lot::Mutex;
 
 /// The letters Kubernetes builds generated names from: no vowels, no look-alikes.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A SplitMix64 generator, shared by all threads of a server.
+/// One sequence for all threads of a server.
 #[derive(Debug)]
-pub(crate) struct Random(Mutex<u64>);
+pub(crate) struct Random(Mutex<weft_model::Random>);
 
 impl Random {
     /// A generator with this seed, or with a random one.
     pub(crate) fn new(seed: Option<u64>) -> Self {
-        Self(Mutex::new(
-            seed.unwrap_or_else(|| RandomState::new().hash_one("weft")),
-        ))
+        let seed = seed.unwrap_or_else(|| RandomState::new().hash_one("weft"));
+        Self(Mutex::new(weft_model::Random::new(seed)))
     }
 
     pub(crate) fn next(&self) -> u64 {
-        let mut state = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.lock().next_u64()
     }
 
     /// A number below `bound`, which must not be zero.
@@ -41,9 +31,8 @@ impl Random {
     }
 
     /// True with the given probability.
-    #[expect(clippy::cast_precision_loss, reason = "a probability needs no 64 bits")]
     pub(crate) fn chance(&self, probability: f64) -> bool {
-        ((self.next() >> 11) as f64 / (1_u64 << 53) as f64) < probability
+        self.0.lock().fraction() < probability
     }
 
     /// A version 4 UUID.

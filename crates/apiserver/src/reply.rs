@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::status::ApiError;
 
 /// The error that ends a body early.
-pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of every HTTP response of the server.
-pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// An answer: status code, headers and payload.
 pub(crate) struct Reply {
@@ -99,7 +99,7 @@ pub(crate) fn whole(bytes: Bytes) -> Body {
 
 /// A body that is produced while it is sent.
 pub(crate) fn streamed(
-    chunks: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
+    chunks: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
 ) -> Body {
     StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data))).boxed_unsync()
 }

@@ -1,6 +1,7 @@
 //! Defaulting, built-in admission and validation of each kind.
 
 mod address;
+mod app_protocol;
 mod data;
 mod endpoint_slice;
 pub(crate) mod event;

@@ -1,9 +1,8 @@
 //! Request log and counters, for tests to assert on.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     api::Api,
@@ -50,7 +49,7 @@ pub(crate) struct RequestLog(Mutex<Log>);
 
 impl RequestLog {
     fn lock(&self) -> MutexGuard<'_, Log> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn record(&self, request: &RequestInfo, status: u16) {

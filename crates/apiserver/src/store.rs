@@ -11,7 +11,7 @@ mod watcher;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 pub(crate) use change::{Change, EventKind, event_frame};
@@ -19,6 +19,7 @@ use collection::Collection;
 pub(crate) use collection::{ListError, Page, PageRequest};
 pub(crate) use filter::Filter;
 pub(crate) use object::{Object, Stored, encode, object_key};
+use parking_lot::{Mutex, MutexGuard};
 pub(crate) use watcher::{Delivery, Subscription};
 use weft_model::SharedStr;
 
@@ -115,12 +116,12 @@ impl Store {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic cannot leave a partial change that a reader could see: every change is one
         // insertion or removal.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits for the writer lock, which is held until the writer is dropped.
     pub(crate) fn write(&self) -> Writer<'_> {
-        let guard = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.writer.lock();
         Writer {
             store: self,
             _guard: guard,

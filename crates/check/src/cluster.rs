@@ -100,7 +100,7 @@ impl Cluster<'_> {
     }
 
     /// Requests the identity of a probe.
-    pub(crate) async fn identify(&self, pod: &str) -> Result<crate::Answer, kube::Error> {
+    pub(crate) async fn identify(&self, pod: &str) -> Result<crate::EchoAnswer, kube::Error> {
         self.get_from_probe(pod, "/").await
     }
 

@@ -22,7 +22,7 @@ const LARGEST: u64 = 16 * 1024;
 
 /// Identity of the responder, and the client address it saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct EchoAnswer {
     /// Name of the pod.
     pub pod: String,
     /// Name of its node.
@@ -69,7 +69,7 @@ impl Echo {
     }
 
     fn answer(&self, client: SocketAddr) -> Vec<u8> {
-        let answer = Answer {
+        let answer = EchoAnswer {
             pod: self.pod.clone(),
             node: self.node.clone(),
             client: SocketAddr::new(client.ip().to_canonical(), client.port()),
@@ -152,7 +152,7 @@ fn refusal(why: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::question::{Attempts, Outcome, Protocol, ask};
+    use crate::question::{Attempts, Outcome, ProbeProtocol, ask};
 
     fn echo() -> Echo {
         Echo {
@@ -173,7 +173,10 @@ mod tests {
 
     #[test]
     fn answers_name_the_pod_over_both_protocols() {
-        for (protocol, target) in [Protocol::Http, Protocol::Udp].into_iter().zip(serving()) {
+        for (protocol, target) in [ProbeProtocol::Http, ProbeProtocol::Udp]
+            .into_iter()
+            .zip(serving())
+        {
             let answer = ask(protocol, target, PATIENCE).unwrap();
             assert_eq!((&*answer.pod, &*answer.node), ("web-1", "node-1"));
             assert!(answer.client.ip().is_loopback() && answer.client.is_ipv4());
@@ -187,7 +190,7 @@ mod tests {
             .map(|_| TcpStream::connect(target).unwrap())
             .collect();
         let deadline = Instant::now() + PATIENCE * 4;
-        while ask(Protocol::Http, target, PATIENCE).is_err() {
+        while ask(ProbeProtocol::Http, target, PATIENCE).is_err() {
             assert!(Instant::now() < deadline, "no answer");
         }
     }
@@ -196,7 +199,7 @@ mod tests {
     fn a_probe_reports_each_try() {
         let [target, _] = serving();
         let question = Question {
-            protocol: Protocol::Http,
+            protocol: ProbeProtocol::Http,
             target,
             count: 3,
         };

@@ -12,6 +12,6 @@ mod question;
 mod run;
 pub mod verdict;
 
-pub use echo::{Answer, Echo};
-pub use question::{Attempts, Outcome, Protocol, Question, QuestionError, Try, ask};
-pub use run::{CheckError, Options, run};
+pub use echo::{Echo, EchoAnswer};
+pub use question::{Attempts, Outcome, ProbeProtocol, Question, QuestionError, Try, ask};
+pub use run::{CheckError, CheckOptions, run};

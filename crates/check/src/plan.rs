@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use crate::question::{Protocol, Question};
+use crate::question::{ProbeProtocol, Question};
 
 /// Port of probes.
 pub const PORT: u16 = 8080;
@@ -114,9 +114,9 @@ impl Setup {
         items.push(self.elsewhere("pod to pod, other node", |_| {
             self.between_pods("pod to pod, other node", &self.other, 0)
         }));
-        items.push(self.to_service("pod to Service", Protocol::Http, self.service.first()));
+        items.push(self.to_service("pod to Service", ProbeProtocol::Http, self.service.first()));
         let udp = Some(&self.udp_service);
-        items.push(self.to_service("pod to Service, UDP", Protocol::Udp, udp));
+        items.push(self.to_service("pod to Service, UDP", ProbeProtocol::Udp, udp));
         items.push(self.to_sticky_service());
         items.push(self.to_node_port("node to NodePort, same node", &self.node));
         items.push(self.elsewhere("node to NodePort, other node", |node| {
@@ -146,7 +146,7 @@ impl Setup {
         };
         check(
             name,
-            Protocol::Http,
+            ProbeProtocol::Http,
             (*address, PORT, FEW),
             Expected::Each([to.name.clone()].into()),
             // Traffic between pods must not be translated.
@@ -154,7 +154,7 @@ impl Setup {
         )
     }
 
-    fn to_service(&self, name: &str, protocol: Protocol, address: Option<&IpAddr>) -> Item {
+    fn to_service(&self, name: &str, protocol: ProbeProtocol, address: Option<&IpAddr>) -> Item {
         let Some(address) = address else {
             return not_applicable(name, "the Service has no such address");
         };
@@ -167,7 +167,7 @@ impl Setup {
         let expected = Expected::One(self.behind_services());
         let name = "pod to Service, session affinity";
         let target = (self.sticky_service, SERVICE_PORT, MANY);
-        check(name, Protocol::Http, target, expected, Vec::new())
+        check(name, ProbeProtocol::Http, target, expected, Vec::new())
     }
 
     fn to_node_port(&self, name: &str, node: &Node) -> Item {
@@ -182,7 +182,7 @@ impl Setup {
         };
         let expected = Expected::Each(self.behind_services());
         let target = (*address, self.node_port, MANY);
-        let mut item = check(name, Protocol::Http, target, expected, Vec::new());
+        let mut item = check(name, ProbeProtocol::Http, target, expected, Vec::new());
         if let Item::Check(check) = &mut item {
             check.origin = Origin::Node;
         }
@@ -204,7 +204,10 @@ impl Setup {
             .service
             .iter()
             .find(|address| address.is_ipv4() == second.is_ipv4());
-        [between, self.to_service(&name, Protocol::Http, service)]
+        [
+            between,
+            self.to_service(&name, ProbeProtocol::Http, service),
+        ]
     }
 }
 
@@ -217,7 +220,7 @@ fn not_applicable(name: &str, why: &str) -> Item {
 
 fn check(
     name: &str,
-    protocol: Protocol,
+    protocol: ProbeProtocol,
     (address, port, count): (IpAddr, u16, u8),
     expected: Expected,
     source: Vec<IpAddr>,

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::echo::Answer;
+use crate::echo::EchoAnswer;
 
 /// Largest number of tries of a question.
 pub(crate) const MAX_TRIES: u8 = 50;
@@ -23,7 +23,7 @@ const LARGEST: usize = 16 * 1024;
 /// Transport of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub enum ProbeProtocol {
     /// GET over TCP.
     Http,
     /// One datagram.
@@ -35,7 +35,7 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Transport of each try.
-    pub protocol: Protocol,
+    pub protocol: ProbeProtocol,
     /// Address and port to send to.
     pub target: SocketAddr,
     /// Number of tries.
@@ -64,7 +64,7 @@ pub struct Try {
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// A probe answered.
-    Answer(Answer),
+    Answer(EchoAnswer),
     /// No probe answered: the reason in words.
     Error(String),
 }
@@ -90,8 +90,8 @@ impl Question {
     /// Path and query for [`Echo`](crate::Echo).
     pub fn path(&self) -> String {
         let protocol = match self.protocol {
-            Protocol::Http => "http",
-            Protocol::Udp => "udp",
+            ProbeProtocol::Http => "http",
+            ProbeProtocol::Udp => "udp",
         };
         let target = self.target.to_string();
         let target = target.replace('[', "%5B").replace(']', "%5D");
@@ -110,8 +110,8 @@ impl Question {
             match name {
                 "protocol" => {
                     protocol = Some(match value {
-                        "http" => Protocol::Http,
-                        "udp" => Protocol::Udp,
+                        "http" => ProbeProtocol::Http,
+                        "udp" => ProbeProtocol::Udp,
                         _ => return Err(QuestionError::Protocol),
                     });
                 }
@@ -166,11 +166,15 @@ fn plain(text: &str) -> String {
 }
 
 /// Sends one request and returns the answer, within `patience`.
-pub fn ask(protocol: Protocol, target: SocketAddr, patience: Duration) -> io::Result<Answer> {
+pub fn ask(
+    protocol: ProbeProtocol,
+    target: SocketAddr,
+    patience: Duration,
+) -> io::Result<EchoAnswer> {
     let deadline = Instant::now() + patience;
     let text = match protocol {
-        Protocol::Http => over_http(target, deadline),
-        Protocol::Udp => over_udp(target, deadline),
+        ProbeProtocol::Http => over_http(target, deadline),
+        ProbeProtocol::Udp => over_udp(target, deadline),
     };
     serde_json::from_slice(&text?).map_err(|_| {
         io::Error::new(
@@ -247,7 +251,7 @@ mod tests {
     fn a_question_survives_its_path() {
         for target in ["10.0.0.1:80", "[fd00::1]:8080"] {
             let question = Question {
-                protocol: Protocol::Udp,
+                protocol: ProbeProtocol::Udp,
                 target: target.parse().unwrap(),
                 count: 7,
             };
@@ -293,8 +297,8 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         for (protocol, target) in [
-            (Protocol::Http, silent.local_addr().unwrap()),
-            (Protocol::Udp, socket.local_addr().unwrap()),
+            (ProbeProtocol::Http, silent.local_addr().unwrap()),
+            (ProbeProtocol::Udp, socket.local_addr().unwrap()),
         ] {
             let error = ask(protocol, target, Duration::from_millis(50)).unwrap_err();
             assert_eq!(error.to_string(), "no answer in time", "{protocol:?}");
@@ -310,7 +314,7 @@ mod tests {
             let _ = stream.read(&mut [0; 512]);
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nsecret").unwrap();
         });
-        let error = ask(Protocol::Http, target, PATIENCE).unwrap_err();
+        let error = ask(ProbeProtocol::Http, target, PATIENCE).unwrap_err();
         assert_eq!(error.to_string(), "the responder is not a weft probe");
     }
 }

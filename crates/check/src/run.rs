@@ -6,6 +6,7 @@ use kube::Client;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use weft_model::error_text;
 
 use crate::{
     cluster::Cluster,
@@ -25,7 +26,7 @@ const REMOVAL: Duration = Duration::from_secs(90);
 
 /// Options of a check.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CheckOptions {
     /// Namespace to create and remove.
     pub namespace: String,
     /// Image with this program, for the probes.
@@ -75,7 +76,7 @@ pub enum CheckError {
 /// Progress goes to `say`, a few words at a time.
 pub async fn run(
     client: &Client,
-    options: &Options,
+    options: &CheckOptions,
     stop: &CancellationToken,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Report, CheckError> {
@@ -134,7 +135,7 @@ async fn gone(cluster: &Cluster<'_>) -> Result<(), CheckError> {
 
 async fn check(
     cluster: &Cluster<'_>,
-    options: &Options,
+    options: &CheckOptions,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Report, CheckError> {
     let nodes = cluster.nodes().await;
@@ -160,7 +161,7 @@ struct Services {
 
 async fn make(
     cluster: &Cluster<'_>,
-    options: &Options,
+    options: &CheckOptions,
     nodes: &[Node],
 ) -> Result<Services, CheckError> {
     let first = nodes.first().ok_or(CheckError::NoNode)?;
@@ -207,7 +208,7 @@ async fn ready(
                 Some(probe) => match identify(cluster, &probe.name).await {
                     Ok(()) => probes.push(probe),
                     Err(error) => {
-                        troubles.push(format!("{}: {}", probe.name, chain(&error)));
+                        troubles.push(format!("{}: {}", probe.name, error_text(&error)));
                     }
                 },
             }
@@ -298,21 +299,7 @@ async fn judged(cluster: &Cluster<'_>, check: &Check) -> Row {
     };
     match timeout(PATIENCE, cluster.ask(origin, &check.question)).await {
         Ok(Ok(asked)) => Row::judge(check, &asked),
-        Ok(Err(error)) => Row::unreachable(check, &chain(&error)),
+        Ok(Err(error)) => Row::unreachable(check, &error_text(&error)),
         Err(_) => Row::unreachable(check, "no answer in time"),
     }
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

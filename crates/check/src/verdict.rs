@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    echo::Answer,
+    echo::EchoAnswer,
     plan::{Check, Expected},
     question::{Attempts, Outcome},
 };
@@ -112,7 +112,7 @@ impl Row {
     }
 }
 
-fn answers(asked: &Attempts) -> impl Iterator<Item = &Answer> {
+fn answers(asked: &Attempts) -> impl Iterator<Item = &EchoAnswer> {
     asked.tries.iter().filter_map(|one| match &one.outcome {
         Outcome::Answer(answer) => Some(answer),
         Outcome::Error(_) => None,
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use crate::{
         plan::Origin,
-        question::{Protocol, Question, Try},
+        question::{ProbeProtocol, Question, Try},
     };
 
     fn check(expected: Expected, source: &[&str]) -> Check {
@@ -246,7 +246,7 @@ mod tests {
             name: "x".to_owned(),
             origin: Origin::Pod,
             question: Question {
-                protocol: Protocol::Http,
+                protocol: ProbeProtocol::Http,
                 target: "10.96.0.5:80".parse().unwrap(),
                 count: 3,
             },
@@ -267,7 +267,7 @@ mod tests {
     fn asked(pods: &[&str]) -> Attempts {
         let outcome = |pod: &str| match pod {
             "" => Outcome::Error("no answer in time".to_owned()),
-            pod => Outcome::Answer(Answer {
+            pod => Outcome::Answer(EchoAnswer {
                 pod: pod.to_owned(),
                 node: "node".to_owned(),
                 client: "10.1.0.2:4711".parse().unwrap(),

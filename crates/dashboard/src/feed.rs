@@ -1,10 +1,9 @@
 //! Keeps a board in step with a cluster's objects.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
-use weft_runtime::{Cluster, Component, ComponentScope, Phase};
+use weft_runtime::{Cluster, Component, ComponentRun, ComponentScope, Phase};
 
 use crate::{
     Board,
@@ -65,7 +64,7 @@ impl ClusterFeed {
     /// Runs until dropped.
     pub async fn run(&self) {
         let cluster = &self.cluster;
-        let mut nodes = Followed::<objects::Node>::new(cluster, "nodes");
+        let mut nodes = Followed::new(cluster, "nodes").unless(objects::Node::shows_the_same);
         let mut pods = Followed::<objects::Pod>::new(cluster, "pods");
         let mut services = Followed::<objects::Service>::new(cluster, "services");
         let mut slices = Followed::<objects::Slice>::new(cluster, "endpoint slices");
@@ -140,10 +139,7 @@ impl Component for ClusterFeed {
         Phase::Cache
     }
 
-    fn run(
-        self: Arc<Self>,
-        scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             scope.ready();
             tokio::select! {

@@ -1,18 +1,17 @@
 //! HTTP server of the page.
 
 use std::{
-    error::Error,
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
-use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weft_listener::{ConnectionPool, Limits};
-use weft_runtime::{Component, ComponentScope, Phase};
+use weft_runtime::{Component, ComponentRun, ComponentScope, Phase};
 
 use crate::{Pages, Reach};
 
@@ -84,8 +83,7 @@ impl DashboardServer {
 
     /// Serves until `stop`.
     pub async fn serve(&self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let bound = self.listener.lock();
-        let bound = bound.unwrap_or_else(PoisonError::into_inner).take();
+        let bound = self.listener.lock().take();
         let listener = match bound {
             Some(listener) => TcpListener::from_std(listener)?,
             None => TcpListener::bind(self.address).await?,
@@ -113,10 +111,7 @@ impl Component for DashboardServer {
         Phase::Server
     }
 
-    fn run(
-        self: Arc<Self>,
-        scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             scope.ready();
             self.serve(async move { scope.stopped().await }).await?;

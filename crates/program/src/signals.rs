@@ -27,6 +27,18 @@ pub fn listen(log: LogFilter) -> anyhow::Result<CancellationToken> {
     Ok(shutdown)
 }
 
+/// Runs a process on a runtime of its own. The first request to stop cancels the token it is given.
+pub fn serve<F>(log: LogFilter, process: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>>,
+{
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
+    runtime.block_on(async {
+        let running = process(listen(log)?).await;
+        running.map_err(anyhow::Error::from_boxed)
+    })
+}
+
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

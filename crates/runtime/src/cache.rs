@@ -1,14 +1,10 @@
 //! The registry of shared informers of one cluster.
 
-use std::{
-    collections::HashMap,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{runtime::Handle, sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 use weft_model::SharedStr;
@@ -336,7 +332,7 @@ impl Cache {
 
 impl Inner {
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock()
     }
 
     /// Resolves once the informer has had no handle for the linger time and is out of the registry.

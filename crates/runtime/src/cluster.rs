@@ -2,10 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -111,7 +112,7 @@ pub struct AlreadyJoined(pub String);
 
 impl Clusters {
     fn members(&self) -> MutexGuard<'_, BTreeMap<String, Cluster>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        self.members.lock()
     }
 
     /// Adds a cluster.

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::{
     sync::{mpsc, watch},
@@ -168,8 +169,8 @@ impl Shared {
         self.followed().get(kind).map(|states| *states.borrow())
     }
 
-    fn followed(&self) -> std::sync::MutexGuard<'_, HashMap<Kind, watch::Sender<KindState>>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn followed(&self) -> parking_lot::MutexGuard<'_, HashMap<Kind, watch::Sender<KindState>>> {
+        self.followed.lock()
     }
 }
 

@@ -52,14 +52,14 @@ pub use kinds::{KindMonitor, KindState};
 pub use leader::{LeaderConfig, LeaderConfigError, LeaderElector, LeaderStatus};
 pub use managed_fields::WithoutManagedFields;
 pub use manager::{
-    Access, Component, ComponentId, ComponentScope, ControlServer, DuplicateName, ExitReport,
-    HealthCheck, HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder, ManagerError,
-    Phase, StatusServer, TlsFiles, Unhealthy, check_host, refuse_other_hosts,
+    Access, Component, ComponentId, ComponentRun, ComponentScope, ControlServer, DuplicateName,
+    ExitReport, HealthCheck, HealthLimits, HeapProbe, HeapStatistics, Manager, ManagerBuilder,
+    ManagerError, Phase, StatusServer, TlsFiles, Unhealthy, check_host, refuse_other_hosts,
 };
 pub use mapping::{Mapper, OwnerFilter};
 pub use metadata::{Annotations, Labels, Metadata, MetadataOnly, OwnerReference, Skipped};
 pub use metrics::Metrics;
-pub use object::{Kinded, Object, Owner, Pairs, ResourceVersion};
+pub use object::{Kinded, Object, Owner, Pairs};
 pub use predicate::Predicate;
 pub(crate) use queue::QueueStatistics;
 pub use queue::{

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-pub use component::{Component, ComponentScope, Phase};
+pub use component::{Component, ComponentRun, ComponentScope, Phase};
 pub use control::ControlServer;
 pub use health::{HealthCheck, HealthLimits, Unhealthy};
 pub use members::{ComponentId, DuplicateName};

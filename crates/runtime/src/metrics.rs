@@ -2,9 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering::Relaxed},
+    sync::{Arc, Weak, atomic::Ordering::Relaxed},
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet},
@@ -71,8 +72,8 @@ impl Metrics {
         });
     }
 
-    fn watched(&self) -> std::sync::MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> parking_lot::MutexGuard<'_, Watched> {
+        self.watched.lock()
     }
 
     fn controllers(&self) -> Vec<(String, usize, Arc<ControllerStatistics>)> {

@@ -1,6 +1,6 @@
 //! Traits of the objects that informers can hold.
 
-use std::{any::Any, fmt};
+use std::any::Any;
 
 use serde::de::DeserializeOwned;
 use weft_model::ObjectKey;
@@ -28,7 +28,7 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     fn labels(&self) -> Pairs<'_>;
     /// Annotations in key order; empty for projections that do not decode them.
     fn annotations(&self) -> Pairs<'_>;
-    /// Owner references.
+    /// Owner references; empty for projections that no controller maps to their owners.
     fn owners(&self) -> Vec<Owner<'_>>;
     /// Fills in what a list leaves out: items of built-in lists carry no kind and apiVersion.
     fn normalise(&mut self, _kind: &Kind) {}
@@ -167,84 +167,12 @@ where
     }
 }
 
-/// A resource version with an order, where the server's versions have one.
-///
-/// Kubernetes promises decimal numbers since 1.35; anything else is opaque and never compared.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct ResourceVersion(Box<str>);
-
-impl ResourceVersion {
-    /// Wraps a version as the server wrote it.
-    pub fn new(text: &str) -> Self {
-        Self(text.into())
-    }
-
-    /// The version as the server wrote it.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns whether no version is known.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The version as a number, if it is decimal.
-    pub fn number(&self) -> Option<u128> {
-        parse_version(&self.0)
-    }
-
-    /// True when both versions are numbers and this one is the smaller.
-    pub fn is_older_than(&self, other: &Self) -> bool {
-        is_older(&self.0, &other.0)
-    }
-}
-
-impl fmt::Display for ResourceVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ResourceVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-fn parse_version(text: &str) -> Option<u128> {
-    if text.is_empty() || text.starts_with('0') || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok()
-}
-
-/// True when both texts are decimal versions and `left` is the smaller one.
-pub(crate) fn is_older(left: &str, right: &str) -> bool {
-    matches!((parse_version(left), parse_version(right)), (Some(left), Some(right)) if left < right)
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::core::DynamicObject;
 
     use super::*;
-
-    #[test]
-    fn versions_that_are_not_decimal_are_never_ordered() {
-        assert!(is_older("9", "10"));
-        assert!(!is_older("10", "9"));
-        for (left, right) in [
-            ("a", "10"),
-            ("9", "b"),
-            ("09", "10"),
-            ("", "1"),
-            ("-1", "1"),
-        ] {
-            assert!(!is_older(left, right), "{left} < {right}");
-        }
-    }
 
     #[test]
     fn a_dynamic_list_item_learns_its_kind() {

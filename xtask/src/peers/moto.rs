@@ -1,4 +1,4 @@
-//! moto, somebody else's double of AWS, installed from its published package.
+//! moto, an independent emulator of AWS, installed from its published package.
 
 use std::{
     fs::{self, File},

@@ -76,13 +76,7 @@ fn walk(text: &str) -> Vec<&str> {
         .lines()
         .filter(|line| begins(line) || line.starts_with("  "));
     let named = steps.flat_map(|line| line.split('`').skip(1).step_by(2));
-    let mut files: Vec<&str> = Vec::new();
-    for file in named.filter(|name| name.contains("/src/")) {
-        if !files.contains(&file) {
-            files.push(file);
-        }
-    }
-    files
+    named.filter(|name| name.contains("/src/")).collect()
 }
 
 #[test]
@@ -97,7 +91,9 @@ fn the_walks_through_products_are_short_and_name_files_that_exist() {
             files.len()
         );
         let product = tree::root().join(page).parent().unwrap().to_owned();
+        let mut visited = BTreeSet::new();
         for file in files {
+            assert!(visited.insert(file), "{page}: a step goes back to {file}");
             let exists = product.join(file).exists() || product.join("..").join(file).exists();
             assert!(exists, "{page}: there is no {file}");
         }
@@ -200,73 +196,6 @@ fn links_between_documents_lead_somewhere() {
             );
         }
     }
-}
-
-/// A number in a text: its value times 1,000, and the number of its decimals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Figure {
-    thousandths: u64,
-    decimals: u32,
-}
-
-impl Figure {
-    /// Reads numbers such as `152`, `1,502` and `12.4`; versions such as `1.36.4` are none.
-    fn all(text: &str) -> Vec<Self> {
-        let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','));
-        words.filter_map(Self::read).collect()
-    }
-
-    fn read(word: &str) -> Option<Self> {
-        let word = word.trim_matches(['.', ',']).replace(',', "");
-        let (whole, part) = word.split_once('.').unwrap_or((&word, ""));
-        let decimals = u32::try_from(part.len()).ok().filter(|count| *count <= 3)?;
-        let digits: u64 = format!("{whole}{part}").parse().ok()?;
-        Some(Self {
-            thousandths: digits.checked_mul(10_u64.pow(3 - decimals))?,
-            decimals,
-        })
-    }
-
-    /// True if the other figure is this one, given with as many decimals or more.
-    fn is_rounded(self, other: Self) -> bool {
-        let step = 10_u64.pow(3 - self.decimals);
-        let rounded = (other.thousandths + step / 2) / step * step;
-        other.decimals >= self.decimals && rounded == self.thousandths
-    }
-}
-
-/// The measured figures of the README: the last column of the table of products.
-fn measured(readme: &str) -> impl Iterator<Item = &str> {
-    let rows = readme.lines().filter(|line| line.starts_with("| [`weft"));
-    rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next())
-}
-
-#[test]
-fn the_figures_of_the_readme_are_in_the_benchmarks() {
-    let known = Figure::all(&tree::read("docs/benchmarks.md"));
-    let readme = tree::read("README.md");
-    let figures: Vec<(&str, Figure)> = measured(&readme)
-        .flat_map(|cell| {
-            Figure::all(cell)
-                .into_iter()
-                .map(move |figure| (cell, figure))
-        })
-        .collect();
-    assert!(figures.len() >= 8, "no table of figures in README.md");
-    for (cell, figure) in figures {
-        let is_known = known.iter().any(|other| figure.is_rounded(*other));
-        assert!(is_known, "{figure:?} is not in docs/benchmarks.md: {cell}");
-    }
-}
-
-#[test]
-fn figures_are_the_same_when_they_are_rounded() {
-    let one = |text| Figure::all(text)[0];
-    assert!(one("152 ms").is_rounded(one("151.6")));
-    assert!(one("1,502 ms").is_rounded(one("1502")));
-    assert!(!one("152 ms").is_rounded(one("152.7")));
-    assert!(!one("12.4 kB").is_rounded(one("12")));
-    assert_eq!(Figure::all("v1.36.4").len(), 0);
 }
 
 #[test]

@@ -7,6 +7,8 @@
 mod alerts;
 mod crates;
 mod documents;
+mod exports;
+mod figures;
 mod modules;
 mod task;
 mod text;

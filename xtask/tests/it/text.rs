@@ -8,10 +8,10 @@ use crate::tree;
 const FORBIDDEN: [(&str, &str, &str); 6] = [
     ("TO", "DO", "open work belongs into the tracker"),
     ("FIX", "ME", "open work belongs into the tracker"),
-    ("/ho", "me/", "a path of somebody's machine"),
-    ("/Use", "rs/", "a path of somebody's machine"),
-    ("/ro", "ot/", "a path of somebody's machine"),
-    ("/wo", "rk/", "a path of somebody's machine"),
+    ("/ho", "me/", "a path of one machine"),
+    ("/Use", "rs/", "a path of one machine"),
+    ("/ro", "ot/", "a path of one machine"),
+    ("/wo", "rk/", "a path of one machine"),
 ];
 
 fn offences(text: &str) -> Vec<String> {

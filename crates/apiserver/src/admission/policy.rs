@@ -1,10 +1,8 @@
 //! ValidatingAdmissionPolicies, compiled once per resource version.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
@@ -144,7 +142,7 @@ pub(crate) struct Policies(Mutex<HashMap<String, (u64, Arc<Policy>)>>);
 impl Policies {
     /// Compiles new and changed policies, and drops those that are not in `stored`.
     pub(super) fn compiled(&self, stored: &[Arc<Stored>]) -> Vec<Arc<Policy>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let mut fresh = HashMap::with_capacity(stored.len());
         for policy in stored {
             let uid = policy.uid.to_string();

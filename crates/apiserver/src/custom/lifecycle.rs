@@ -2,10 +2,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::definition;
@@ -195,7 +196,7 @@ impl Definitions {
     /// Compiles new and changed definitions, drops deleted ones, and returns the kinds of the
     /// established ones.
     fn established(&self, stored: &[Arc<Stored>]) -> Vec<Arc<ResourceType>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let mut fresh = HashMap::with_capacity(stored.len());
         let mut kinds = Vec::new();
         for definition in stored {
@@ -283,16 +284,10 @@ fn clean_up(api: &Arc<Api>, kind: &Arc<ResourceType>, stored: &Stored) {
         return;
     };
     let mut last = current.decode();
-    let left: Vec<Value> = last
-        .finalizers()
-        .into_iter()
-        .filter(|finalizer| *finalizer != CLEANUP_FINALIZER)
-        .map(Value::from)
-        .collect();
-    if left.is_empty() {
+    last.remove_finalizer(CLEANUP_FINALIZER);
+    if last.finalizers().is_empty() {
         write::finish_deletion(&scope, &current, last, DryRun::No);
     } else {
-        last.metadata_mut().insert("finalizers".into(), left.into());
         write::store(&scope, last, DryRun::No);
     }
     drop(writer);

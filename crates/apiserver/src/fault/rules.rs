@@ -1,11 +1,9 @@
 //! Rules of fault injection, and their effect on a request.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::Matcher;
@@ -45,7 +43,7 @@ pub enum Fault {
     /// 422, as a server without the feature WatchList answers streaming lists.
     NoStreamingLists,
     /// The watch is accepted, sends only this error, and ends.
-    WatchError(WatchError),
+    WatchError(InjectedWatchError),
     /// Lists ignore `limit` and return all items.
     IgnoreLimit,
     /// Lists show the state of an older version, while the history has it.
@@ -77,7 +75,7 @@ impl Fault {
 
 /// An ERROR event inside a watch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum WatchError {
+pub enum InjectedWatchError {
     /// 410: the version is too old.
     Expired,
     /// 429: too many requests.
@@ -91,7 +89,7 @@ pub enum WatchError {
     Internal,
 }
 
-impl WatchError {
+impl InjectedWatchError {
     pub(crate) fn to_error(&self) -> ApiError {
         match self {
             Self::Expired => ApiError::expired("too old resource version: injected fault"),
@@ -165,7 +163,7 @@ impl FaultRules {
     }
 
     fn lock(&self) -> MutexGuard<'_, (u64, Vec<Rule>)> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rules.lock()
     }
 
     pub(crate) fn add(&self, matcher: Matcher, fault: Fault, times: Times) -> FaultId {

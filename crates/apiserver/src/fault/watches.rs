@@ -1,10 +1,8 @@
 //! Registry of open watches, with the controls that fault injection has over each.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -52,7 +50,7 @@ pub(crate) struct OpenWatches {
 
 impl OpenWatches {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Registers a watch until the ticket is dropped.

@@ -19,7 +19,7 @@ use crate::{
     },
     kind::{GenerationRule, Origin, ResourceType},
     meta::{Meta as _, object_mut},
-    options::{DeleteOptions, ListOptions, Propagation},
+    options::{DeleteOptions, ListOptions, Propagation, ReadVerb},
     reply::Reply,
     request::Verb,
     rules::WriteScope,
@@ -77,7 +77,12 @@ pub(crate) fn delete_collection(
 ) -> Outcome<Reply> {
     let negotiated = context.negotiated(kind)?;
     let options = options(context)?;
-    let list = ListOptions::read(&context.query, kind, &context.info.namespace, false)?;
+    let list = ListOptions::read(
+        &context.query,
+        kind,
+        &context.info.namespace,
+        ReadVerb::List,
+    )?;
     let request = PageRequest {
         filter: Some(&list.filter),
         limit: list.limit,

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, Context},
-    fault::{Cut, Fault, FaultId, Faults, Matcher, Times, WatchError},
+    fault::{Cut, Fault, FaultId, Faults, InjectedWatchError, Matcher, Times},
     reply::Reply,
     request::Verb,
     status::{ApiError, Outcome},
@@ -320,12 +320,14 @@ impl FaultSpec {
 }
 
 impl WatchErrorSpec {
-    fn error(self) -> WatchError {
+    fn error(self) -> InjectedWatchError {
         match self {
-            Self::Expired => WatchError::Expired,
-            Self::TooManyRequests(retry_after) => WatchError::TooManyRequests { retry_after },
-            Self::TooLargeVersion => WatchError::TooLargeVersion,
-            Self::Internal => WatchError::Internal,
+            Self::Expired => InjectedWatchError::Expired,
+            Self::TooManyRequests(retry_after) => {
+                InjectedWatchError::TooManyRequests { retry_after }
+            }
+            Self::TooLargeVersion => InjectedWatchError::TooLargeVersion,
+            Self::Internal => InjectedWatchError::Internal,
         }
     }
 }

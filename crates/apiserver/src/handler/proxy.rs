@@ -152,13 +152,7 @@ where
 
 /// 503 with kube-apiserver's message and the whole chain of causes.
 fn unreachable(error: &dyn std::error::Error) -> ApiError {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    unavailable(&text)
+    unavailable(&weft_model::error_text(error))
 }
 
 fn unavailable(why: &str) -> ApiError {

@@ -12,7 +12,7 @@ use crate::{
     handler::table,
     kind::ResourceType,
     negotiate::{Format, Negotiated},
-    options::{ListOptions, VersionMatch, version_syntax},
+    options::{ListOptions, ReadVerb, VersionMatch, version_syntax},
     rendering,
     reply::{Payload, Reply, list_pieces},
     status::{ApiError, Outcome},
@@ -111,7 +111,12 @@ pub(crate) async fn list(
             kind.list_kind
         )));
     }
-    let options = ListOptions::read(&context.query, kind, &context.info.namespace, false)?;
+    let options = ListOptions::read(
+        &context.query,
+        kind,
+        &context.info.namespace,
+        ReadVerb::List,
+    )?;
     let (page, token) = page(api, context, kind, &options).await?;
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), page.version.to_string().into());

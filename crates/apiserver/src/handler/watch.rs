@@ -15,8 +15,8 @@ use crate::{
     handler::{read::wait_for, table},
     kind::ResourceType,
     negotiate::Format,
-    options::{ListOptions, version_syntax},
-    reply::{BodyError, Payload, Reply, streamed},
+    options::{ListOptions, ReadVerb, version_syntax},
+    reply::{BoxError, Payload, Reply, streamed},
     status::{ApiError, Outcome},
     store::{Delivery, EventKind, Stored, Subscription, WatchStart, event_frame},
     view,
@@ -41,7 +41,12 @@ pub(crate) async fn watch(
     kind: &Arc<ResourceType>,
 ) -> Outcome<Reply> {
     let negotiated = context.negotiated(kind)?;
-    let mut options = ListOptions::read(&context.query, kind, &context.info.namespace, true)?;
+    let mut options = ListOptions::read(
+        &context.query,
+        kind,
+        &context.info.namespace,
+        ReadVerb::Watch,
+    )?;
     if !context.info.name.is_empty() {
         // The deprecated path /watch/.../name watches that one object.
         let name =
@@ -226,7 +231,7 @@ enum Wake {
 
 impl WatchStream {
     /// The next line, or the end.
-    async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
+    async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
         loop {
             if self.end == End::Over {
                 return None;
@@ -282,7 +287,7 @@ impl WatchStream {
     }
 
     /// Sends half a line, then an error, as a broken connection would.
-    fn broken_line(&mut self) -> Result<Bytes, BodyError> {
+    fn broken_line(&mut self) -> Result<Bytes, BoxError> {
         if std::mem::replace(&mut self.end, End::Broken) == End::Broken {
             self.end = End::Over;
             return Err(Box::new(crate::api::Disconnected));

@@ -1,9 +1,8 @@
 //! Registry of served resource types, replaced as a whole when definitions change.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::RwLock;
 
 use super::{ResourceType, builtin};
 
@@ -163,17 +162,14 @@ impl Registry {
     }
 
     pub(crate) fn served(&self) -> Arc<Served> {
-        self.served
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.served.read().clone()
     }
 
     /// Replaces all custom resource types.
     pub(crate) fn set_custom(&self, custom: Vec<Arc<ResourceType>>) {
         let types = builtin::resource_types().into_iter().chain(custom);
         let fresh = Arc::new(Served::new(types));
-        *self.served.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.served.write() = fresh;
     }
 }
 

@@ -155,15 +155,9 @@ fn port_errors(object: &Object, errors: &mut Vec<FieldError>) {
             ));
         }
         let application = text(port, "appProtocol");
-        if !application.is_empty() {
-            for complaint in syntax::qualified_name_errors(application) {
-                let value = json!(application);
-                errors.push(FieldError::invalid(
-                    field("appProtocol"),
-                    &value,
-                    &complaint,
-                ));
-            }
-        }
+        errors.extend(super::app_protocol::errors(
+            &field("appProtocol"),
+            application,
+        ));
     }
 }

@@ -1,8 +1,7 @@
 //! Rules of Events: stored in the core/v1 form, served in both groups, expired after an hour.
 
-use std::sync::{Mutex, PoisonError};
-
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use super::WriteScope;
 use crate::{
@@ -21,7 +20,7 @@ pub(crate) struct Expiry(Mutex<Option<Timestamp>>);
 
 impl Expiry {
     fn is_due(&self, now: Timestamp) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         let due = last.is_none_or(|last| now.duration_since(last) >= BETWEEN);
         if due {
             *last = Some(now);

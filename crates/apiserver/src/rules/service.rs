@@ -90,13 +90,7 @@ pub(super) fn prepare(scope: &WriteScope<'_>, object: &mut Object, old: Option<&
     } else {
         spec.remove("sessionAffinityConfig");
     }
-    for port in spec
-        .get_mut("ports")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
-        let Value::Object(port) = port else { continue };
+    for port in ports_mut(spec) {
         default_to(port, "protocol", "TCP");
         let number = port.get("port").cloned().unwrap_or_default();
         if port
@@ -161,6 +155,11 @@ fn default_status(object: &mut Object) {
             default_to(entry, "ipMode", "VIP");
         }
     }
+}
+
+fn ports_mut(spec: &mut Object) -> impl Iterator<Item = &mut Object> {
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    ports.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
 fn default_families(scope: &WriteScope<'_>, spec: &mut Object) {
@@ -249,13 +248,7 @@ fn keep_allocated(object: &mut Object, old: &Object) {
         .and_then(Value::as_array)
         .cloned()
         .unwrap_or_default();
-    for port in spec
-        .get_mut("ports")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
-        let Value::Object(port) = port else { continue };
+    for port in ports_mut(spec) {
         let same = |known: &&Value| {
             let protocol = port
                 .get("protocol")

@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::table::{Field, Message, Scalar, Shape, message_of};
+use super::table::{Field, Message, Scalar, Shape, Wrapping, message_of};
 use crate::{
     clock::{micros_text, seconds_text},
     encoding::json::Document,
@@ -190,7 +190,7 @@ fn read_field(field: &Field, item: Item<'_>, object: &mut Object, depth: usize) 
                         list.push(read_scalar(*scalar, Item::Number(wire.varint()?))?);
                     }
                 }
-                (inner, item) => list.push(read_value(inner, false, item, depth)?),
+                (inner, item) => list.push(read_value(inner, Wrapping::None, item, depth)?),
             }
         }
         Shape::Map(inner) => {
@@ -202,7 +202,7 @@ fn read_field(field: &Field, item: Item<'_>, object: &mut Object, depth: usize) 
             while let Some((number, item)) = wire.next()? {
                 match (number, item) {
                     (1, Item::Bytes(text)) => key = utf8(text)?,
-                    (2, item) => value = Some(read_value(inner, field.wrapped, item, depth)?),
+                    (2, item) => value = Some(read_value(inner, field.wrapping, item, depth)?),
                     _ => {}
                 }
             }
@@ -211,7 +211,7 @@ fn read_field(field: &Field, item: Item<'_>, object: &mut Object, depth: usize) 
             map.insert(key, value.unwrap_or_else(|| absent(inner)));
         }
         shape => {
-            object.insert(name(), read_value(shape, field.wrapped, item, depth)?);
+            object.insert(name(), read_value(shape, field.wrapping, item, depth)?);
         }
     }
     Some(())
@@ -228,7 +228,7 @@ fn absent(shape: &Shape) -> Value {
     }
 }
 
-fn read_value(shape: &Shape, wrapped: bool, item: Item<'_>, depth: usize) -> Option<Value> {
+fn read_value(shape: &Shape, wrapping: Wrapping, item: Item<'_>, depth: usize) -> Option<Value> {
     match (shape, item) {
         (Shape::Scalar(scalar), item) => read_scalar(*scalar, item),
         (Shape::Message(_), Item::Bytes(bytes)) => Some(Value::Object(read_message(
@@ -236,12 +236,12 @@ fn read_value(shape: &Shape, wrapped: bool, item: Item<'_>, depth: usize) -> Opt
             bytes,
             depth + 1,
         )?)),
-        (Shape::List(inner), Item::Bytes(bytes)) if wrapped => {
+        (Shape::List(inner), Item::Bytes(bytes)) if wrapping == Wrapping::Message => {
             let mut list = Vec::new();
             let mut wire = Wire(bytes);
             while let Some((number, item)) = wire.next()? {
                 if number == 1 {
-                    list.push(read_value(inner, false, item, depth + 1)?);
+                    list.push(read_value(inner, Wrapping::None, item, depth + 1)?);
                 }
             }
             Some(Value::Array(list))

@@ -33,6 +33,15 @@ impl Message {
     }
 }
 
+/// The form of a list in protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrapping {
+    /// A repeated field.
+    None,
+    /// A named list type: a message with `items`.
+    Message,
+}
+
 /// One field of a message.
 #[derive(Debug)]
 #[expect(
@@ -50,8 +59,7 @@ pub(crate) struct Field {
     pub(crate) omit_zero: bool,
     /// In JSON, the fields of the type replace this one.
     pub(crate) inline: bool,
-    /// A named list type: in protobuf a message with `items`.
-    pub(crate) wrapped: bool,
+    pub(crate) wrapping: Wrapping,
     pub(crate) merge: Merge,
     pub(crate) list: ListRule,
     /// A map or struct that apply treats as atomic.
@@ -222,7 +230,7 @@ fn parse_field(line: &'static str) -> Field {
         omit_empty: false,
         omit_zero: false,
         inline: false,
-        wrapped: false,
+        wrapping: Wrapping::None,
         merge: Merge::default(),
         list: ListRule::Atomic,
         atomic: false,
@@ -232,7 +240,7 @@ fn parse_field(line: &'static str) -> Field {
             ("omitempty", _) => field.omit_empty = true,
             ("omitzero", _) => field.omit_zero = true,
             ("inline", _) => field.inline = true,
-            ("wrapped", _) => field.wrapped = true,
+            ("wrapped", _) => field.wrapping = Wrapping::Message,
             ("patch", strategies) => {
                 field.merge.retain_keys = strategies.contains("retainKeys");
                 if strategies.contains("merge") {

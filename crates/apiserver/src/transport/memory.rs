@@ -14,7 +14,7 @@ use tower::Service;
 use crate::{
     api::{Api, Disconnected},
     auth::User,
-    reply::{Body, BodyError},
+    reply::{Body, BoxError},
 };
 
 /// The server as a tower service of HTTP requests, as `kube::Client::new` takes it.
@@ -33,7 +33,7 @@ impl MemoryService {
 impl<B> Service<Request<B>> for MemoryService
 where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BodyError>,
+    B::Error: Into<BoxError>,
 {
     type Response = Response<Body>;
     type Error = Disconnected;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::json;
-use weft_apiserver::{ApiServer, Cut, Fault, Matcher, Times, Verb, WatchError};
+use weft_apiserver::{ApiServer, Cut, Fault, InjectedWatchError, Matcher, Times, Verb};
 
 use crate::support::{Lines, MAPS, config_map, get, post};
 
@@ -88,14 +88,15 @@ async fn errors_are_sent_into_open_watches_and_to_new_ones() {
     let path = format!("{MAPS}?watch=1");
     let mut open = Lines::open(&server, &path).await;
     let all = Matcher::any();
-    server
-        .faults()
-        .send_watch_error(&all, &WatchError::TooManyRequests { retry_after: 3 });
+    server.faults().send_watch_error(
+        &all,
+        &InjectedWatchError::TooManyRequests { retry_after: 3 },
+    );
     assert_eq!(open.next().await.unwrap()["object"]["code"], 429);
     assert_eq!(open.next().await, None);
     server.faults().inject(
         all,
-        Fault::WatchError(WatchError::TooLargeVersion),
+        Fault::WatchError(InjectedWatchError::TooLargeVersion),
         Times::Next(1),
     );
     let mut new = Lines::open(&server, &path).await;

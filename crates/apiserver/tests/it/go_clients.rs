@@ -6,7 +6,7 @@ mod kubectl;
 mod kubectl_comparison;
 
 use weft_apiserver::{ApiServer, RunConfig};
-use weft_testkit::peer;
+use weft_testkit::{not_run, peer};
 
 const MANIFEST: &str = "
 apiVersion: apps/v1

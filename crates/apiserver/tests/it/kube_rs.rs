@@ -80,9 +80,10 @@ async fn its_watcher_follows_through_cuts_and_compactions() {
                 ["+c"],
                 "resumed where it was"
             );
-            server
-                .faults()
-                .send_watch_error(&Matcher::any(), &weft_apiserver::WatchError::Expired);
+            server.faults().send_watch_error(
+                &Matcher::any(),
+                &weft_apiserver::InjectedWatchError::Expired,
+            );
             delete(&server, &format!("{MAPS}/b")).await;
             server.faults().compact();
             assert_eq!(

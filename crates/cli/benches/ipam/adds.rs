@@ -55,14 +55,14 @@ pub(crate) fn measure(report: &mut Report) {
         Target::None
     };
     report.comparison(
-        &format!("ADD over REST, {AT_ONCE} at once, p99, beside a bare fdatasync"),
+        &format!("ADD over REST, {AT_ONCE} at once, p99, compared with a bare fdatasync"),
         "ms",
         ours,
         disk,
         target,
     );
     report.comparison(
-        &format!("ADD over REST, {AT_ONCE} at once, p50, beside a bare fdatasync"),
+        &format!("ADD over REST, {AT_ONCE} at once, p50, compared with a bare fdatasync"),
         "ms",
         asked[asked.len() / 2],
         bare[bare.len() / 2],
@@ -70,7 +70,7 @@ pub(crate) fn measure(report: &mut Report) {
     );
     report.comparison(
         &format!(
-            "ADD over REST, {AT_ONCE} at once, p99, beside requests that are answered at once"
+            "ADD over REST, {AT_ONCE} at once, p99, compared with requests that are answered at once"
         ),
         "ms",
         ours,

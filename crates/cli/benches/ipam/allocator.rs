@@ -216,7 +216,7 @@ struct Status {
     assigned: u32,
 }
 
-/// Waits until every node was told of its addresses, and says how much memory the controller held
+/// Waits until every node has its addresses, and says how much memory the controller held
 /// at most meanwhile.
 async fn all_served(client: &Client, nodes: usize, controller: &Running) -> f64 {
     let request = Request::get(format!(

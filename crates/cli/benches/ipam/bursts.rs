@@ -58,14 +58,14 @@ fn at_once(before: u32, after: u32, sooner: f64, report: &mut Report) {
         [ScalingMode::Pods, ScalingMode::Requests].map(|mode| Runs::of(burst, mode));
     let name = format!("burst {before} → {after} pods ({MODEL})");
     report.comparison(
-        &format!("{name}: NNC spec updates, beside reactive"),
+        &format!("{name}: NNC spec updates, compared with reactive"),
         "",
         pods.most(|run| run.updates),
         requests.median(|run| f64::from(run.updates)),
         unless_quick(Target::AtMost(1.0)),
     );
     report.comparison(
-        &format!("{name}: failed ADDs, beside reactive"),
+        &format!("{name}: failed ADDs, compared with reactive"),
         "",
         pods.most(|run| run.failed_adds),
         requests.median(|run| f64::from(run.failed_adds)),
@@ -73,7 +73,7 @@ fn at_once(before: u32, after: u32, sooner: f64, report: &mut Report) {
     );
     let (ours, theirs) = (pods.median(seconds), requests.median(seconds));
     report.comparison(
-        &format!("{name}: until every pod has an address, beside reactive"),
+        &format!("{name}: until every pod has an address, compared with reactive"),
         "s",
         ours,
         theirs,

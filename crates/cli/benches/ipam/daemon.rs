@@ -25,7 +25,7 @@ impl Daemon {
     /// Starts it, and does not wait.
     pub(crate) fn start(directory: &Path, master: SocketAddr) -> Self {
         let socket = directory.join("ipam.sock");
-        // Nobody answers for a daemon that was here before.
+        // No earlier daemon answers in its place.
         let _ = std::fs::remove_file(&socket);
         let pages = TcpListener::bind("127.0.0.1:0")
             .unwrap()
@@ -111,7 +111,7 @@ pub(crate) fn add_request(pod: &str) -> Value {
     })
 }
 
-/// The address that a pod gets; `None` if nobody answers.
+/// The address that a pod gets; `None` without an answer.
 pub(crate) fn add(socket: &Path, pod: &str) -> Option<IpAddr> {
     let answer = ask(
         socket,

@@ -29,7 +29,7 @@ pub(crate) fn measure(report: &mut Report) {
     let (few, _, _) = received(OWN);
     let (many, stage, daemon) = received(large);
     report.comparison(
-        &format!("bytes from the API server, {large} pods in the cluster, beside {OWN}"),
+        &format!("bytes from the API server, {large} pods in the cluster, compared with {OWN}"),
         "B",
         many,
         few,

@@ -154,7 +154,7 @@ impl World {
         })
     }
 
-    /// Derives and writes what the model has been told.
+    /// Derives and writes the changes of the model.
     fn change(&mut self) -> Cost {
         let cost = self.cost(|world| {
             let keys = world.take();
@@ -255,8 +255,8 @@ pub(crate) fn measure(variant: &str, sizes: &[usize], report: &mut Report) {
 /// Growth of the time of one changed slice with the number of Services.
 ///
 /// A commit that adds a rule with a verdict, whatever the rule, has the kernel validate the whole
-/// table: the bare program grows by more than the 1.5 that was wanted, and whoever writes rules
-/// through it cannot do better. Both are shown, and ours is judged by the bare program's time at the
+/// table: the bare program grows by more than the 1.5 that was wanted, and no program that writes rules
+/// through it can do better. Both are shown, and ours is judged by the bare program's time at the
 /// largest size: a growth is the worse the faster ours is at the smallest.
 fn compare_growth(small: &Slice, large: &Slice, report: &mut Report) {
     for (who, of) in [
@@ -335,7 +335,7 @@ fn measure_size(
         judge(Target::AtMost(4096.0)),
     );
     report.comparison(
-        &title("one changed slice, beside the bare program"),
+        &title("one changed slice, compared with the bare program"),
         "ms",
         ours,
         peer,

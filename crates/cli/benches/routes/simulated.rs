@@ -66,14 +66,14 @@ fn churning(churn: Churn, seeds: u64, report: &mut Report) {
     let compare = [("polling 10 s", &polling), ("upstream's watch", &watch)];
     for (peer, runs) in compare {
         report.comparison(
-            &format!("{name}: calls, beside {peer}"),
+            &format!("{name}: calls, compared with {peer}"),
             "",
             of(&ours, calls),
             of(runs, calls),
             Target::None,
         );
         report.comparison(
-            &format!("{name}: wait p99, beside {peer}"),
+            &format!("{name}: wait p99, compared with {peer}"),
             "s",
             of(&ours, p99),
             of(runs, p99),
@@ -117,7 +117,7 @@ fn one_failure(report: &mut Report) {
     };
     let [polling, ours] = [POLLING, Arm::Ours].map(|arm| run(arm, &scenario));
     report.comparison(
-        "recovery after one passing failure, beside polling 10 s",
+        "recovery after one passing failure, compared with polling 10 s",
         "s",
         ours.wait(100).as_secs_f64(),
         polling.wait(100).as_secs_f64(),
@@ -140,7 +140,7 @@ fn steady_hour(report: &mut Report) {
     let hourly = |run: &Run| f64::from(u32::try_from(run.calls.total()).unwrap_or(u32::MAX)) / 3.0;
     // Two verifications an hour; the first list of the three hours is the start's.
     report.comparison(
-        "calls in a steady hour, beside polling 10 s",
+        "calls in a steady hour, compared with polling 10 s",
         "",
         hourly(&ours),
         hourly(&polling),

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use weft_check::{Echo, Options};
+use weft_check::{CheckOptions, Echo};
 use weft_process::client;
 
 use weft_program::{SharedArguments, commands::ReportFormat, config::LogOnly, output, signals};
@@ -79,7 +79,7 @@ fn be_probe(port: u16) -> anyhow::Result<()> {
 
 fn check(arguments: CheckArguments, shared: SharedArguments) -> anyhow::Result<()> {
     let log = shared.start_logging::<LogOnly>()?;
-    let options = Options {
+    let options = CheckOptions {
         namespace: arguments.namespace,
         image: arguments.image,
         keep: arguments.keep,

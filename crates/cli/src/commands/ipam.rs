@@ -179,12 +179,7 @@ fn question<T: serde::de::DeserializeOwned>(flags: &IpamFlags, page: &str) -> an
 fn serve(flags: &IpamFlags, shared: SharedArguments) -> anyhow::Result<()> {
     let process = flags.process()?;
     let log = shared.start_logging::<LogOnly>()?;
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
-    runtime.block_on(async {
-        let shutdown = signals::listen(log)?;
-        let running = process.run(shutdown).await;
-        running.map_err(anyhow::Error::from_boxed)
-    })
+    signals::serve(log, |shutdown| process.run(shutdown))
 }
 
 impl IpamFlags {

@@ -80,19 +80,15 @@ pub(crate) fn run(
     if process.routes.is_none() {
         info!("routes are not configured here");
     }
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
     if let Some(settings) = flags.cleanup()? {
+        let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
         let flushed = runtime.block_on(flush(settings));
         let routes = flushed.map_err(anyhow::Error::from_boxed)?;
         Egress::new([]).remove()?;
         info!(routes, "deleted our routes");
         return Ok(());
     }
-    runtime.block_on(async {
-        let shutdown = signals::listen(log)?;
-        let running = process.run(shutdown).await;
-        running.map_err(anyhow::Error::from_boxed)
-    })
+    signals::serve(log, |shutdown| process.run(shutdown))
 }
 
 impl ManagerFlags {

@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::Context as _;
 use clap::Args;
 use ipnet::IpNet;
 use tracing::warn;
@@ -124,12 +123,7 @@ pub(crate) fn run(arguments: &NodeArguments, shared: SharedArguments) -> anyhow:
     for warning in warnings {
         warn!("{warning}");
     }
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
-    runtime.block_on(async {
-        let shutdown = signals::listen(log)?;
-        let running = process.run(shutdown).await;
-        running.map_err(anyhow::Error::from_boxed)
-    })
+    signals::serve(log, |shutdown| process.run(shutdown))
 }
 
 impl NodeFlags {

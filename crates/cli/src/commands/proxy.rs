@@ -215,13 +215,7 @@ fn program(
                 control: arguments.control.control_socket.clone(),
                 version: super::build().to_string(),
             };
-            let runtime =
-                tokio::runtime::Runtime::new().context("cannot start the async runtime")?;
-            runtime.block_on(async {
-                let shutdown = signals::listen(log)?;
-                let running = process.run(shutdown).await;
-                running.map_err(anyhow::Error::from_boxed)
-            })
+            signals::serve(log, |shutdown| process.run(shutdown))
         }
     }
 }

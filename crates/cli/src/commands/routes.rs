@@ -13,7 +13,7 @@ use weft_program::{SharedArguments, config::LogOnly, output};
 
 const AFTER_HELP: &str = "\
 It contends for the lease of a cloud-controller-manager, so that the two never change routes at the
-same time. To run it beside one, start that with --controllers=*,-route (or
+same time. To run it next to one, start that with --controllers=*,-route (or
 --configure-cloud-routes=false) and give this another --leader-elect-resource-name. With --observe
 it needs no lease and changes nothing.";
 
@@ -113,9 +113,9 @@ fn show_status(arguments: &StatusArguments) -> anyhow::Result<()> {
     }
 }
 
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
-fn in_runtime<T>(work: impl Future<Output = Result<T, AnyError>>) -> anyhow::Result<T> {
+fn in_runtime<T>(
+    work: impl Future<Output = Result<T, weft_runtime::Failure>>,
+) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

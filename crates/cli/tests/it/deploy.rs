@@ -211,7 +211,7 @@ fn tokens_come_from_files_that_only_their_container_can_read() {
 }
 
 #[test]
-fn whoever_serves_is_probed() {
+fn every_server_is_probed() {
     let servers = containers(&objects())
         .into_iter()
         .filter(Container::asks_the_api_server);

@@ -12,7 +12,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use http::Method;
@@ -20,7 +20,7 @@ use kube::Client;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 use weft_apiserver::ApiServer;
-use weft_testkit::lab;
+use weft_testkit::{lab, wait_until};
 use weft_testserver::call;
 
 use crate::weft::{run, weft};
@@ -79,7 +79,7 @@ impl Stage {
         let definition: Value = serde_saphyr::from_str(DEFINITION).unwrap();
         let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         self.call(Method::POST, all, &definition).unwrap();
-        until("the definition is served", || {
+        wait_until("the definition is served", PATIENCE, || {
             self.call(Method::GET, CONFIGS, &Value::Null).is_ok()
         });
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
@@ -118,7 +118,7 @@ impl Stage {
 
     fn start(&self) -> Daemon {
         let daemon = self.launch();
-        until("the daemon is ready", || daemon.is_ready());
+        wait_until("the daemon is ready", PATIENCE, || daemon.is_ready());
         daemon
     }
 
@@ -144,14 +144,6 @@ impl Stage {
             child: command.spawn().unwrap(),
             socket: self.socket(),
         }
-    }
-}
-
-fn until(what: &str, test: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !test() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -374,7 +366,7 @@ fn a_full_disk_closes_add_leaves_del_open_and_is_got_over() {
     assert_eq!(delete(&socket, "going"), Some(0));
     assert!(!daemon.is_ready());
     daemon.limit_files(None);
-    until("the disk is written again", || daemon.is_ready());
+    wait_until("the disk is written again", PATIENCE, || daemon.is_ready());
     let new = add(&socket, "new").unwrap().unwrap();
     drop(daemon);
     let daemon = stage.start();
@@ -413,9 +405,9 @@ fn orders_stop_the_daemon_and_start_it_again_in_the_same_process() {
         answer.stdout
     };
     assert_eq!(order("stop"), "ipam: stopped\n");
-    assert_eq!(add(&stage.socket(), "kept"), None, "nobody answers");
+    assert_eq!(add(&stage.socket(), "kept"), None, "no daemon answers");
     order("start");
-    until("the daemon is ready again", || daemon.is_ready());
+    wait_until("the daemon is ready again", PATIENCE, || daemon.is_ready());
     assert_eq!(add(&stage.socket(), "kept"), kept);
 }
 
@@ -434,11 +426,13 @@ fn a_read_only_state_directory_closes_add_leaves_del_open_and_is_got_over() {
         drop(daemon);
         lab.program("mount", &["-o", "remount,ro", state]);
         let daemon = stage.launch();
-        until("deletions go on", || delete(&socket, "going") == Some(0));
+        wait_until("deletions go on", PATIENCE, || {
+            delete(&socket, "going") == Some(0)
+        });
         assert_eq!(add(&socket, "new"), Some(Err(32)));
         assert!(!daemon.is_ready());
         lab.program("mount", &["-o", "remount,rw", state]);
-        until("the disk is written again", || daemon.is_ready());
+        wait_until("the disk is written again", PATIENCE, || daemon.is_ready());
         let expected = BTreeMap::from([("kept".to_owned(), kept)]);
         assert_eq!(daemon.assigned(), expected);
     });

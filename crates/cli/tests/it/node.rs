@@ -9,7 +9,10 @@ use std::{
 
 use http::Method;
 use serde_json::{Value, json};
-use weft_testkit::lab::{self, Namespace, PodNetwork, node_addresses, pod_ranges};
+use weft_testkit::{
+    lab::{self, Namespace, PodNetwork, node_addresses, pod_ranges},
+    wait_until,
+};
 use weft_testserver::call;
 
 use crate::{
@@ -36,7 +39,7 @@ impl Stage {
         let definition: Value = serde_saphyr::from_str(DEFINITION).unwrap();
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         stage.call(Method::POST, definitions, &definition).unwrap();
-        until("the definition is served", || {
+        wait_until("the definition is served", PATIENCE, || {
             stage.call(Method::GET, CONFIGS, &Value::Null).is_ok()
         });
         stage.arena.create_namespace("default");
@@ -192,14 +195,6 @@ impl Stage {
     }
 }
 
-fn until(what: &str, test: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !test() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 fn routes(network: &PodNetwork) -> usize {
     let count = |family| {
         let shown = ["route", "show", "proto", "201"];
@@ -265,7 +260,7 @@ fn parts_of_a_node_start_stop_fail_and_restart_each_for_itself() {
         stage.add_service("second", "10.96.0.12");
         stage.until("rules", || has_rules(&network, "10.96.0.12"));
         assert!(matches!(add(&socket, "b"), Some(Ok(_))));
-        assert_eq!(routes(&network), 3, "nobody keeps them");
+        assert_eq!(routes(&network), 3, "no process keeps them");
         stage.shows([ALL[0], ALL[1], ("routes", "stopped")]);
         stage.obeys(&["start", "routes"]);
         stage.until("routes again", || routes(&network) == 5);

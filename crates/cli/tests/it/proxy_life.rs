@@ -18,11 +18,13 @@ use weft_testkit::{
     Flood,
     cluster::{Edit, NODE, ObjectName, RandomCluster},
     lab::{self, Namespace},
+    wait_until,
 };
 
 use crate::arena::Arena;
 
 const PROGRAMS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A cluster with some Services, known to the API server.
 fn cluster(arena: &Arena, seed: u64) -> RandomCluster {
@@ -61,14 +63,14 @@ fn rules_keep_working_while_the_api_server_is_down_and_follow_it_when_it_is_back
         );
         let before = arena.rules(&node, IpFamily::V4).to_string();
         edit(&arena, &mut cluster, 10);
-        // A cold start over existing rules, with nobody to ask.
+        // A cold start over existing rules, without an API server.
         let asked = || {
             let requests = Matcher::any().user_agent("weft");
             arena.server.stats().requests(&requests).len()
         };
         let before_start = asked();
         let mut proxy = arena.start_weft(&node);
-        wait_until("it asked each of its watches again", || {
+        wait_until("it asked each of its watches again", PATIENCE, || {
             asked() >= before_start + 6
         });
         assert!(proxy.0.try_wait().unwrap().is_none(), "it waits");
@@ -230,7 +232,7 @@ fn clients_that_never_finish_a_request_delay_no_change_and_no_probe() {
         );
         for (port, path) in ports.into_iter().zip(["/healthz", "/metrics", "/"]) {
             let page = Arena::page(&node, port, path);
-            // Without endpoints here the load balancer is told so.
+            // Without endpoints here the load balancer receives 503.
             let expected = if port == 31_555 { " 503 " } else { " 200 " };
             let status = page.lines().next().unwrap_or_default();
             assert!(status.contains(expected), "{port}: {page}");
@@ -265,16 +267,20 @@ fn flows_to_an_endpoint_that_went_are_forgotten() {
             send();
             flows(&node).iter().any(|answer| answer == endpoint)
         };
-        wait_until("the first endpoint is used", || goes_to("10.244.0.1:5353"));
+        wait_until("the first endpoint is used", PATIENCE, || {
+            goes_to("10.244.0.1:5353")
+        });
         arena.apply(&[dns_slice("10.244.0.2")]);
-        // The client keeps sending from the same port: only a forgotten flow is translated anew.
-        wait_until("the second endpoint is used", || goes_to("10.244.0.2:5353"));
+        // The client keeps sending from the same port: only a forgotten flow is translated again.
+        wait_until("the second endpoint is used", PATIENCE, || {
+            goes_to("10.244.0.2:5353")
+        });
         let mut service = dns_service();
         if let Edit::Put(name, _) = &service {
             service = Edit::Delete(name.clone());
         }
         arena.apply(&[service]);
-        wait_until("the flow is forgotten with its Service", || {
+        wait_until("the flow is forgotten with its Service", PATIENCE, || {
             !flows(&node)
                 .iter()
                 .any(|answer| answer == "10.244.0.2:5353")
@@ -317,13 +323,13 @@ fn the_nftables_mode_takes_over_repairs_its_table_and_gives_way() {
         };
 
         let proxy = arena.start_weft(&node);
-        wait_until("iptables serves", || goes_to("10.244.0.1:5353"));
+        wait_until("iptables serves", PATIENCE, || goes_to("10.244.0.1:5353"));
         drop(proxy);
         let proxy = arena.start_weft_with(&node, &["--proxy-mode=nftables"]);
-        wait_until("the other mode's chains are gone", || !chains());
+        wait_until("the other mode's chains are gone", PATIENCE, || !chains());
         assert!(table(), "{}", arena.log("weft"));
         arena.apply(&[dns_slice("10.244.0.2")]);
-        wait_until("nftables serves", || goes_to("10.244.0.2:5353"));
+        wait_until("nftables serves", PATIENCE, || goes_to("10.244.0.2:5353"));
         let mode = Arena::page(&node, 10_249, "/proxyMode");
         assert!(mode.ends_with("nftables"), "{mode}");
 
@@ -331,7 +337,7 @@ fn the_nftables_mode_takes_over_repairs_its_table_and_gives_way() {
         let flushed = Instant::now();
         node.run(|| {
             let mut nftables = Nftables::open().unwrap();
-            wait_until("the Service is back", || {
+            wait_until("the Service is back", PATIENCE, || {
                 let services = nftables.elements(IpFamily::V4, "weft", "services");
                 services.is_ok_and(|services| !services.is_empty())
             });
@@ -340,14 +346,16 @@ fn the_nftables_mode_takes_over_repairs_its_table_and_gives_way() {
         let took = flushed.elapsed();
         assert!(took < Duration::from_secs(5), "{took:?}");
         arena.apply(&[dns_slice("10.244.0.3")]);
-        wait_until("it serves again", || goes_to("10.244.0.3:5353"));
+        wait_until("it serves again", PATIENCE, || goes_to("10.244.0.3:5353"));
         drop(proxy);
 
         let proxy = arena.start_weft(&node);
-        wait_until("the table is gone", || !table());
+        wait_until("the table is gone", PATIENCE, || !table());
         assert!(chains());
         arena.apply(&[dns_slice("10.244.0.1")]);
-        wait_until("iptables serves again", || goes_to("10.244.0.1:5353"));
+        wait_until("iptables serves again", PATIENCE, || {
+            goes_to("10.244.0.1:5353")
+        });
         drop(proxy);
         let weft = env!("CARGO_BIN_EXE_weft");
         node.program(weft, &["proxy", "--iptables-variant=nft", "cleanup"]);
@@ -404,7 +412,7 @@ fn the_rights_in_the_manifest_are_enough() {
             let refused = all.iter().filter(|record| record.status == 403);
             refused.count()
         };
-        wait_until("its start was told", || {
+        wait_until("its start was reported", PATIENCE, || {
             let events = Matcher::any().verb(Verb::Create).resource("events");
             stats
                 .requests(&events)
@@ -426,13 +434,13 @@ fn the_rights_in_the_manifest_are_enough() {
                 .into_iter()
                 .map(|event| event.data["reason"].clone())
         };
-        wait_until("it says that no mode was chosen", || {
+        wait_until("it says that no mode was chosen", PATIENCE, || {
             events().any(|reason| reason == "KubeProxyDefaultMode")
         });
         drop(proxy);
         let _proxy = arena.start_weft_with(&node, &[&flag, "--proxy-mode=nftables"]);
         let mut nftables = node.run(|| Nftables::open().unwrap());
-        wait_until("the nftables mode knows the ServiceCIDRs", || {
+        wait_until("the nftables mode knows the ServiceCIDRs", PATIENCE, || {
             let networks = nftables.elements(IpFamily::V4, "weft", "service-networks");
             networks.is_ok_and(|networks| !networks.is_empty())
         });
@@ -617,14 +625,6 @@ fn flows(node: &Namespace) -> Vec<String> {
             .map(|flow| flow.reply.source.to_string())
             .collect()
     })
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// The code with which a process ends within reasonable time.

@@ -13,11 +13,13 @@ use weft_model::IpFamily;
 use weft_testkit::{
     cluster::{Edit, NODE, ObjectName},
     lab::{self, Namespace},
+    wait_until,
 };
 
 use crate::arena::Arena;
 
 const PROGRAMS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
+const PATIENCE: Duration = Duration::from_secs(30);
 const FAMILY: IpFamily = IpFamily::V4;
 const TABLE: &str = "weft";
 const MODE: [&str; 1] = ["--proxy-mode=nftables"];
@@ -67,14 +69,6 @@ fn elements(node: &Namespace, set: &str) -> BTreeSet<String> {
     })
 }
 
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn killed_in_the_middle_of_a_load_it_completes_it_after_a_restart() {
     const SERVICES: usize = 600;
@@ -116,8 +110,8 @@ fn killed_in_the_middle_of_a_load_it_completes_it_after_a_restart() {
         assert!(interrupted > 0, "it was never killed in the middle");
         let sets = ["services", "endpoints", "cluster-ips", "hairpin", "pick"];
         let proxy = arena.start_weft_with(&node, &MODE);
-        wait_until("everything is there", is_loaded);
-        wait_until("the first sync ended", || {
+        wait_until("everything is there", PATIENCE, is_loaded);
+        wait_until("the first sync ended", PATIENCE, || {
             !Arena::metric(
                 &node,
                 "kubeproxy_sync_full_proxy_rules_duration_seconds_count",
@@ -128,8 +122,8 @@ fn killed_in_the_middle_of_a_load_it_completes_it_after_a_restart() {
         drop(proxy);
         node.run(|| delete_table(FAMILY, TABLE).unwrap());
         let _proxy = arena.start_weft_with(&node, &MODE);
-        wait_until("everything is there again", is_loaded);
-        wait_until("it is the same", || {
+        wait_until("everything is there again", PATIENCE, is_loaded);
+        wait_until("it is the same", PATIENCE, || {
             sets.map(|set| elements(&node, set)) == completed
         });
         assert_eq!(completed[1].len(), SERVICES * 20);
@@ -153,15 +147,19 @@ fn it_answers_health_checks_follows_the_service_cidrs_and_survives_flushes() {
                 .iter()
                 .any(|e| e.contains("shop/web"))
         };
-        wait_until("the Service is served", is_served);
+        wait_until("the Service is served", PATIENCE, is_served);
         let page = || Arena::page(&node, 31_556, "/");
-        wait_until("the health check is open", || {
+        wait_until("the health check is open", PATIENCE, || {
             node.run(|| std::net::TcpStream::connect(("127.0.0.1", 31_556)).is_ok())
         });
-        wait_until("the health check answers", || page().contains(" 200 "));
+        wait_until("the health check answers", PATIENCE, || {
+            page().contains(" 200 ")
+        });
         assert!(page().contains("\"localEndpoints\": 2"), "{}", page());
         arena.apply(&service("web", &local, 0));
-        wait_until("the last endpoint went", || page().contains(" 503 "));
+        wait_until("the last endpoint went", PATIENCE, || {
+            page().contains(" 503 ")
+        });
 
         // The default of the API server is there from the beginning.
         let networks = || elements(&node, "service-networks").len();
@@ -169,7 +167,7 @@ fn it_answers_health_checks_follows_the_service_cidrs_and_survives_flushes() {
         let more = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
             "metadata": {"name": "more"}, "spec": {"cidrs": ["10.200.0.0/16"]}});
         arena.apply(&[put("ServiceCIDR", "", more)]);
-        wait_until("the new range is there", || networks() == 2);
+        wait_until("the new range is there", PATIENCE, || networks() == 2);
         for (metric, value) in [
             (
                 "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
@@ -218,12 +216,14 @@ fn node_ports_answer_on_localhost_where_the_gate_and_the_addresses_say_so() {
                 Ok(text)
             })
         };
-        wait_until("the NodePort answers on localhost", || {
+        wait_until("the NodePort answers on localhost", PATIENCE, || {
             ask().is_ok_and(|text| text == "hello from the pod")
         });
         let listeners = Arena::metric(&node, "kubeproxy_nftables_localhost_nodeport_listeners");
         assert!(listeners.contains("{ip_family=\"IPv4\"} 1"), "{listeners}");
         arena.apply(&service("web", &spec, 0));
-        wait_until("it ends with the last endpoint", || ask().is_err());
+        wait_until("it ends with the last endpoint", PATIENCE, || {
+            ask().is_err()
+        });
     });
 }

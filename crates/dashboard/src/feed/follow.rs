@@ -26,6 +26,8 @@ pub(super) struct Followed<K: Kinded> {
     open: Option<Open<K>>,
     /// Time of the next attempt.
     again: Instant,
+    /// True for two states of an object that the page shows alike.
+    shows_the_same: fn(&K, &K) -> bool,
 }
 
 struct Open<K: Kinded> {
@@ -43,7 +45,14 @@ impl<K: Kinded> Followed<K> {
             kind: None,
             open: None,
             again: Instant::now(),
+            shows_the_same: |_, _| false,
         }
+    }
+
+    /// Ignores updates between states that the page shows alike.
+    pub(super) fn unless(mut self, shows_the_same: fn(&K, &K) -> bool) -> Self {
+        self.shows_the_same = shows_the_same;
+        self
     }
 
     /// A kind that comes and goes with its definition.
@@ -65,15 +74,22 @@ impl<K: Kinded> Followed<K> {
             self.open = Some(Open::new(&self.cache));
             return;
         };
-        tokio::select! {
-            change = open.changes.next() => {
-                if matches!(change, None | Some(Change::Closed(_))) {
-                    self.open = None;
-                    self.again = Instant::now() + RETURN;
-                }
+        loop {
+            tokio::select! {
+                change = open.changes.next() => match change {
+                    Some(Change::Updated { old, new, .. }) if (self.shows_the_same)(&old, &new) => {
+                        continue;
+                    }
+                    None | Some(Change::Closed(_)) => {
+                        self.open = None;
+                        self.again = Instant::now() + RETURN;
+                    }
+                    Some(_) => {}
+                },
+                Ok(()) = open.states.changed() => {}
+                () = kind_changed(&mut self.kind) => {}
             }
-            Ok(()) = open.states.changed() => {}
-            () = kind_changed(&mut self.kind) => {}
+            return;
         }
     }
 

@@ -39,7 +39,14 @@ pub struct Node {
 
 projection!(Node, "", "v1", "nodes", "Node");
 
-#[derive(Debug, Default, Deserialize)]
+impl Node {
+    /// True if the page shows both alike, as with an update that is only a heartbeat.
+    pub(super) fn shows_the_same(&self, other: &Self) -> bool {
+        self.spec == other.spec && self.status == other.status
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeSpec {
     // Strings, not ranges: the page shows a malformed one too.
@@ -47,7 +54,7 @@ pub(super) struct NodeSpec {
     pub(super) pod_cidrs: Box<[SharedStr]>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeStatus {
     #[serde(deserialize_with = "null_is_default")]
@@ -56,7 +63,7 @@ pub(super) struct NodeStatus {
     pub(super) conditions: Box<[Condition]>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeAddress {
     pub(super) r#type: SharedStr,
@@ -64,7 +71,7 @@ pub(super) struct NodeAddress {
 }
 
 /// A condition of a Node or Pod, without its times.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Condition {
     r#type: SharedStr,

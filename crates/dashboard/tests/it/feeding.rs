@@ -1,6 +1,12 @@
 //! The cluster feed, on paused time and without sockets.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use axum::http::{Method, Request};
 use kube::Client;
@@ -261,4 +267,37 @@ async fn a_playground_adds_to_the_derived_state_and_loses_nothing() {
         [""; 0],
         "the playground writes its own timeline"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_of_a_node_derives_nothing() {
+    let derived = Arc::new(AtomicUsize::new(0));
+    let counter = derived.clone();
+    let world = World::with(Mode::Cluster, |feed| {
+        feed.completing(move |_| {
+            counter.fetch_add(1, Relaxed);
+        })
+    });
+    world.fill().await;
+    world.shows(World::is_full).await;
+    let settle = || tokio::time::sleep(Duration::from_secs(60));
+    settle().await;
+    let before = derived.load(Relaxed);
+    let ready = |status: &str, minute: u8| {
+        let time = format!("2026-01-01T00:{minute:02}:00Z");
+        json!({"status": {"conditions": [
+            {"type": "Ready", "status": status, "lastHeartbeatTime": time},
+            {"type": "NetworkUnavailable", "status": "False"}]}})
+    };
+    for minute in 0..10 {
+        let heartbeat = ready("True", minute);
+        let path = "/api/v1/nodes/node-1/status";
+        world.call(Method::PATCH, path, &heartbeat).await;
+        settle().await;
+    }
+    assert_eq!(derived.load(Relaxed), before);
+    let path = "/api/v1/nodes/node-1/status";
+    world.call(Method::PATCH, path, &ready("False", 11)).await;
+    world.shows(|state| !state.nodes[0].ready).await;
+    assert_eq!(derived.load(Relaxed), before + 1);
 }

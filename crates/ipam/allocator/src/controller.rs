@@ -12,7 +12,7 @@ use weft_ipam::{
     allocator::{Allocator, AllocatorSettings, Shard, View, WallTime},
     objects::{Meta, PoolFlaw, Pools, read_pools},
 };
-use weft_model::{Moment, SharedStr};
+use weft_model::Moment;
 use weft_runtime::{
     Cluster, ControllerHandle, Failure, Kinded as _, MachineBuilder, Metrics, Object as _,
     WatchSpec,
@@ -79,10 +79,7 @@ pub fn controller(parts: AllocatorParts, metrics: Option<&Metrics>) -> Controlle
     }
     let settings = parts.settings;
     let tools = Arc::new(Tools {
-        writer: Writer {
-            client: parts.cluster.client().clone(),
-            namespace: SharedStr::new(namespace),
-        },
+        writer: Writer::new(&parts.cluster, namespace),
         metrics: parts.metrics,
         events: parts.events,
         clock: parts.clock,

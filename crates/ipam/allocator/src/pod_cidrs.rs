@@ -9,7 +9,7 @@ use weft_ipam::{
     allocator::{Allocator, AllocatorSettings, ClusterCidr, Shard, View, WallTime},
     objects::{POD_CIDR_POOL, read_cidr_shards},
 };
-use weft_model::{Moment, SharedStr};
+use weft_model::Moment;
 use weft_runtime::{
     Change, Cluster, ControllerHandle, Failure, Kinded as _, MachineBuilder, Metrics, WatchSpec,
 };
@@ -63,10 +63,7 @@ pub fn pod_cidr_controller(parts: PodCidrParts, metrics: Option<&Metrics>) -> Co
     }
     let (settings, ranges) = (parts.settings, Arc::<[ClusterCidr]>::from(parts.ranges));
     let tools = Arc::new(Tools {
-        writer: Writer {
-            client: parts.cluster.client().clone(),
-            namespace: SharedStr::new(&parts.namespace),
-        },
+        writer: Writer::new(&parts.cluster, &parts.namespace),
         metrics: parts.metrics,
         events: parts.events,
         clock: parts.clock,

@@ -73,7 +73,8 @@ macro_rules! object {
                 Box::new(std::iter::empty())
             }
             fn owners(&self) -> Vec<Owner<'_>> {
-                owners(meta_of(self, $meta))
+                // No controller maps these kinds to their owners.
+                Vec::new()
             }
         }
         impl Kinded for $type {
@@ -106,19 +107,6 @@ object!(
 
 fn meta_of<T>(view: &T, meta: impl FnOnce(&T) -> &Meta) -> &Meta {
     meta(view)
-}
-
-fn owners(meta: &Meta) -> Vec<Owner<'_>> {
-    meta.owner_references
-        .iter()
-        .map(|owner| Owner {
-            api_version: &owner.api_version,
-            kind: &owner.kind,
-            name: &owner.name,
-            uid: &owner.uid,
-            controller: owner.controller,
-        })
-        .collect()
 }
 
 /// A Node.

@@ -10,16 +10,16 @@ use weft_ipam::{
     objects::{FINALIZER, Meta, NodeNetworkConfigStatus, ShardSpec},
 };
 use weft_model::SharedStr;
-use weft_runtime::{Kind, Kinded as _, ObjectKey};
+use weft_runtime::{Cluster, Kind, Kinded as _, ObjectKey};
 
 use crate::views::{ConfigView, NodeView, PoolView, ShardView, StateView};
 
 /// Writer of all objects of the allocator.
 #[derive(Clone)]
 pub(super) struct Writer {
-    pub(super) client: Client,
+    client: Client,
     /// Namespace of the NodeNetworkConfigs.
-    pub(super) namespace: SharedStr,
+    namespace: SharedStr,
 }
 
 /// Object and version of a write, to wait until the cache shows it.
@@ -122,6 +122,13 @@ struct Answer {
 }
 
 impl Writer {
+    pub(super) fn new(cluster: &Cluster, namespace: &str) -> Self {
+        Self {
+            client: cluster.client().clone(),
+            namespace: SharedStr::new(namespace),
+        }
+    }
+
     /// Carries out one write.
     pub(super) async fn write(
         &self,

@@ -1,8 +1,9 @@
 //! The CNI commands: ADD, DEL, CHECK, STATUS and GC.
 
-use std::{collections::BTreeSet, error::Error, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use weft_cns::{GcRequest, IpConfigsRequest, ReturnCode, Serving};
+use weft_model::error_text;
 
 use crate::{
     Code, Fault, Invocation, Limits, NetworkConfig, Queue,
@@ -65,7 +66,10 @@ impl Verbs<'_> {
                 let released = self.daemon().release(&request, deadline);
                 let details = match released {
                     Ok(()) => error.to_string(),
-                    Err(also) => format!("{error}; cannot release the addresses: {}", chain(&also)),
+                    Err(also) => format!(
+                        "{error}; cannot release the addresses: {}",
+                        error_text(&also)
+                    ),
                 };
                 Err(Fault::new(
                     Code::InvalidResponse,
@@ -92,18 +96,18 @@ impl Verbs<'_> {
                 return Err(Fault::new(
                     Code::TryAgainLater,
                     "cannot release addresses",
-                    chain(&error),
+                    error_text(&error),
                 ));
             }
         };
         let queued = self.queue().push(&request);
         queued.map_err(|error| Fault {
-            details: format!("{}; {}", chain(&lost), chain(&error)),
+            details: format!("{}; {}", error_text(&lost), error_text(&error)),
             ..unusable("cannot release addresses or queue the release", &error)
         })?;
         Ok(Done {
             result: None,
-            note: Some(format!("release queued: {}", chain(&lost))),
+            note: Some(format!("release queued: {}", error_text(&lost))),
         })
     }
 
@@ -152,9 +156,9 @@ impl Verbs<'_> {
                 Serving::Limited => (Code::Limited, status.reason, false),
             },
             Err(error @ (DaemonError::Http(_) | DaemonError::NotReady(_))) => {
-                (Code::Unavailable, chain(&error), true)
+                (Code::Unavailable, error_text(&error), true)
             }
-            Err(error) => (Code::Unavailable, chain(&error), false),
+            Err(error) => (Code::Unavailable, error_text(&error), false),
         };
         if !absent {
             served.forget();
@@ -209,7 +213,7 @@ impl Verbs<'_> {
                 "release queue: {} replayed, {} left, {} unreadable",
                 drained.released, drained.left, drained.unreadable
             ),
-            Err(error) => format!("release queue: {}", chain(&error)),
+            Err(error) => format!("release queue: {}", error_text(&error)),
         })
     }
 
@@ -255,7 +259,7 @@ fn fault(doing: &str, error: &DaemonError) -> Fault {
         Code::TryAgainLater => format!("{doing}: try again later"),
         _ => doing.to_owned(),
     };
-    Fault::new(code, doing, chain(error))
+    Fault::new(code, doing, error_text(error))
 }
 
 fn unusable(doing: &str, error: &crate::QueueError) -> Fault {
@@ -263,19 +267,7 @@ fn unusable(doing: &str, error: &crate::QueueError) -> Fault {
         crate::QueueError::Full { .. } => Code::TryAgainLater,
         crate::QueueError::Io { .. } => Code::InputOutput,
     };
-    Fault::new(code, doing, chain(error))
-}
-
-/// An error with its causes.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    Fault::new(code, doing, error_text(error))
 }
 
 fn list(addresses: &BTreeSet<IpAddr>) -> String {

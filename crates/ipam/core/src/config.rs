@@ -64,7 +64,7 @@ pub struct NodeStatus {
     /// Its addresses, grouped by subnet.
     pub containers: Vec<NetworkContainer>,
     /// Result of the controller's last attempt.
-    pub phase: Option<Phase>,
+    pub phase: Option<UpdatePhase>,
 }
 
 impl NodeStatus {
@@ -98,7 +98,7 @@ impl NodeStatus {
 
 /// State of the controller's work on the request, `status.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Phase {
+pub enum UpdatePhase {
     /// More addresses are being assigned.
     Updating,
     /// The request is met.

@@ -18,10 +18,11 @@ pub mod scaling;
 
 pub use config::{
     ConfigFlaw, ContainerResult, Entry, EntryError, NetworkContainer, NodeConfig, NodeSpec,
-    NodeStatus, Phase,
+    NodeStatus, UpdatePhase,
 };
 pub use demand::{Debounce, PodSummary, pod_demand};
 pub use monitor::{
     Monitor, MonitorDecision, MonitorInput, MonitorSettings, ScalingMode, SpecWrite, needed,
 };
-pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, ResourceVersion, Uid};
+pub use names::{ContainerId, GrantName, NodeName, PoolName, Precondition, Uid};
+pub use weft_model::ResourceVersion;

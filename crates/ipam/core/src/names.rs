@@ -1,9 +1,9 @@
 //! Names and identifiers as distinct types.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use weft_model::SharedStr;
+use weft_model::{ResourceVersion, SharedStr};
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
@@ -67,50 +67,6 @@ name! {
 name! {
     /// The name of an IPPool.
     PoolName
-}
-
-/// `metadata.resourceVersion`. Compares for equality, and for order where both are numbers, as
-/// Kubernetes guarantees since 1.35.
-#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ResourceVersion(Arc<str>);
-
-impl ResourceVersion {
-    /// True if it is certain that the other was written later.
-    pub fn is_older_than(&self, other: &Self) -> bool {
-        match (self.0.parse::<u64>(), other.0.parse::<u64>()) {
-            (Ok(this), Ok(other)) => this < other,
-            _ => false,
-        }
-    }
-
-    /// The text itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for ResourceVersion {
-    fn from(text: &str) -> Self {
-        Self(Arc::from(text))
-    }
-}
-
-impl From<u64> for ResourceVersion {
-    fn from(number: u64) -> Self {
-        Self(Arc::from(number.to_string()))
-    }
-}
-
-impl fmt::Display for ResourceVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ResourceVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// Precondition of a write: the object is still the one that was read.

@@ -1,7 +1,6 @@
 //! The daemon as a component of a process, with its listeners and its readiness check.
 
 use std::{
-    error::Error,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -9,7 +8,6 @@ use std::{
 };
 
 use axum::Router;
-use futures::future::BoxFuture;
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -19,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use weft_ipam::pool::Identity;
 use weft_listener::{ConnectionPool, Limits, PrivateSocket};
 use weft_runtime::{
-    Cluster, Component, ComponentScope, EventRecorder, HealthCheck, Phase, SelectorError,
-    check_host,
+    Cluster, Component, ComponentRun, ComponentScope, EventRecorder, Failure, HealthCheck, Phase,
+    SelectorError, check_host,
 };
 
 use crate::{
@@ -57,7 +55,7 @@ pub struct DaemonParts {
 
 /// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
+pub enum DaemonStartError {
     /// The node's name cannot be used in a field selector.
     #[error("cannot watch this node")]
     Watch(#[from] SelectorError),
@@ -74,7 +72,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Reads the store and starts the watches. Nothing is answered before [`Daemon::run`].
-    pub async fn open(parts: DaemonParts) -> Result<Self, DaemonError> {
+    pub async fn open(parts: DaemonParts) -> Result<Self, DaemonStartError> {
         let DaemonParts {
             cluster,
             settings,
@@ -102,7 +100,7 @@ impl Daemon {
             messages,
         });
         Ok(Self {
-            actor: actor.await.map_err(DaemonError::Locked)?,
+            actor: actor.await.map_err(DaemonStartError::Locked)?,
             rest,
         })
     }
@@ -179,7 +177,7 @@ impl IpamComponent {
         })
     }
 
-    async fn open(&self) -> Result<Daemon, AnyError> {
+    async fn open(&self) -> Result<Daemon, Failure> {
         let daemon = Daemon::open(DaemonParts {
             cluster: self.cluster.clone(),
             settings: self.setup.settings.clone(),
@@ -227,8 +225,6 @@ async fn follow_readiness(
     }
 }
 
-type AnyError = Box<dyn Error + Send + Sync>;
-
 impl Component for IpamComponent {
     fn name(&self) -> &'static str {
         "ipam"
@@ -238,7 +234,7 @@ impl Component for IpamComponent {
         Phase::Always
     }
 
-    fn run(self: Arc<Self>, scope: ComponentScope) -> BoxFuture<'static, Result<(), AnyError>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             let daemon = self.open().await?;
             *lock(&self.obstacle) = Some("starting");
@@ -254,10 +250,10 @@ async fn serve(
     daemon: Daemon,
     listeners: &Listeners,
     scope: ComponentScope,
-) -> Result<(), AnyError> {
+) -> Result<(), Failure> {
     let rest = daemon.pages();
     let stop = CancellationToken::new();
-    let mut parts: JoinSet<Result<(), AnyError>> = JoinSet::new();
+    let mut parts: JoinSet<Result<(), Failure>> = JoinSet::new();
     let ending = stop.clone();
     parts.spawn(async move {
         Box::pin(daemon.run(ending)).await;
@@ -282,7 +278,7 @@ async fn serve(
     opened.and(outcome)
 }
 
-fn flat(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> {
+fn flat(ended: Result<Result<(), Failure>, JoinError>) -> Result<(), Failure> {
     ended?
 }
 
@@ -291,8 +287,8 @@ async fn open(
     rest: RestApi,
     listeners: &Listeners,
     stop: &CancellationToken,
-    parts: &mut JoinSet<Result<(), AnyError>>,
-) -> Result<(), AnyError> {
+    parts: &mut JoinSet<Result<(), Failure>>,
+) -> Result<(), Failure> {
     match replay(&rest, &listeners.queue).await {
         Ok(replayed) if replayed == Replayed::default() => {}
         Ok(replayed) => tracing::info!(
@@ -302,7 +298,7 @@ async fn open(
             "queued releases replayed"
         ),
         Err(error) => {
-            let error: &dyn Error = &error;
+            let error: &dyn std::error::Error = &error;
             tracing::error!(error, "cannot replay queued releases");
         }
     }
@@ -331,7 +327,7 @@ fn serve_plugins(
     pool: &ConnectionPool,
     router: Router,
     stop: &CancellationToken,
-    parts: &mut JoinSet<Result<(), AnyError>>,
+    parts: &mut JoinSet<Result<(), Failure>>,
 ) {
     let (pool, stopped) = (pool.clone(), stop.clone().cancelled_owned());
     parts.spawn(async move {

@@ -21,7 +21,7 @@ pub mod store;
 mod views;
 mod writer;
 
-pub use daemon::{Daemon, DaemonError, DaemonParts, IpamComponent, IpamSetup, Listeners};
+pub use daemon::{Daemon, DaemonParts, DaemonStartError, IpamComponent, IpamSetup, Listeners};
 pub use handle::{DaemonHandle, Snapshot, Stopping};
 pub use machine::{Clock, IdentityError, identity};
 pub use metrics::IpamMetrics;

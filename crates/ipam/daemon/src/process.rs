@@ -1,10 +1,10 @@
 //! A process that runs the address daemon of a node.
 
-use std::{error::Error, net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf};
 
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
-use weft_runtime::{Access, ClientMetrics, Cluster, Manager, StatusServer, Unit, connect};
+use weft_runtime::{Access, ClientMetrics, Cluster, Failure, Manager, StatusServer, Unit, connect};
 
 use crate::{
     daemon::{IpamComponent, IpamSetup},
@@ -29,7 +29,7 @@ pub struct IpamProcess {
 
 impl IpamProcess {
     /// Runs until cancelled.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), Box<dyn Error + Send + Sync>> {
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Failure> {
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);
         let metrics = IpamMetrics::register(&mut registry);

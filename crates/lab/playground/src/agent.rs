@@ -1,16 +1,12 @@
 //! A supervised process: started, stopped, killed, and restarted if it ends by itself.
 
 use std::{
-    fs::File,
-    io,
-    os::unix::fs::OpenOptionsExt as _,
-    path::PathBuf,
-    process::Child,
-    sync::{Arc, Mutex, PoisonError},
+    fs::File, io, os::unix::fs::OpenOptionsExt as _, path::PathBuf, process::Child, sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use tokio::{sync::watch, time::timeout};
@@ -119,8 +115,8 @@ impl Agent {
         self.spawn(*epoch)
     }
 
-    fn epoch(&self) -> std::sync::MutexGuard<'_, u64> {
-        self.0.epoch.lock().unwrap_or_else(PoisonError::into_inner)
+    fn epoch(&self) -> parking_lot::MutexGuard<'_, u64> {
+        self.0.epoch.lock()
     }
 
     fn spawn(&self, epoch: u64) -> io::Result<()> {

@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::{
-    demo::{Demo, DemoError, MANY, Told, step},
+    demo::{Demo, DemoError, FailedRequests, MANY, StepOutcome, step},
     report::Reporter,
 };
 use weft_testserver::{call, create};
@@ -40,6 +40,14 @@ enum Change {
 }
 
 impl Churn {
+    fn failed_requests(self) -> FailedRequests {
+        if self.kill {
+            FailedRequests::Count
+        } else {
+            FailedRequests::Fail
+        }
+    }
+
     /// Makes changes until the time is over, and reports each as a step.
     pub async fn run(self, demo: &Demo<'_>, reporter: &mut Reporter) -> Result<(), DemoError> {
         let mut random = fastrand::Rng::with_seed(self.seed);
@@ -57,18 +65,17 @@ impl Churn {
                 _ => {}
             }
             let name = format!("{change:?} (seed {})", self.seed);
-            let quiet = !self.kill;
             let work = demo.change(&change, replicas);
-            step(reporter, &name, Some(&stream), quiet, work).await?;
+            step(reporter, &name, Some(&stream), self.failed_requests(), work).await?;
         }
         step(
             reporter,
             "API objects and kernels agree at the end",
             Some(&stream),
-            !self.kill,
+            self.failed_requests(),
             async {
                 demo.agrees(replicas).await?;
-                Ok(Told::default())
+                Ok(StepOutcome::default())
             },
         )
         .await
@@ -101,7 +108,7 @@ impl Churn {
 
 impl Demo<'_> {
     /// Makes a change and waits until API objects and kernels agree again.
-    async fn change(&self, change: &Change, replicas: usize) -> Result<Told, DemoError> {
+    async fn change(&self, change: &Change, replicas: usize) -> Result<StepOutcome, DemoError> {
         match change {
             Change::Scale(replicas) => drop(self.set_replicas(*replicas).await?),
             Change::AddService(number) => {
@@ -144,7 +151,7 @@ impl Demo<'_> {
             }
         }
         self.agrees(replicas).await?;
-        Ok(Told::default())
+        Ok(StepOutcome::default())
     }
 }
 

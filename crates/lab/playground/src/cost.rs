@@ -1,9 +1,10 @@
 //! Cost of a change, from the proxies' sync records and a watch of the demo's EndpointSlice.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use weft_runtime::{Cluster, ObjectKey, WatchSpec};
 
@@ -24,7 +25,7 @@ impl Observer {
     pub(crate) fn new(cluster: &Cluster, slice: ObjectKey) -> Self {
         let last_change: Arc<Mutex<Option<Timestamp>>> = Arc::default();
         let stop = CancellationToken::new();
-        let (stopped, told) = (stop.clone(), last_change.clone());
+        let (stopped, shared) = (stop.clone(), last_change.clone());
         let informer = cluster.cache().informer::<EndpointSlice>(&WatchSpec::all());
         tokio::spawn(async move {
             let mut changes = informer.subscribe();
@@ -34,7 +35,7 @@ impl Observer {
                     change = changes.next() => match change {
                         None => return,
                         Some(change) if change.key().as_ref() == Some(&slice) => {
-                            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(Timestamp::now());
+                            *shared.lock() = Some(Timestamp::now());
                         }
                         Some(_) => {}
                     }
@@ -48,10 +49,7 @@ impl Observer {
     }
 
     fn last_change(&self) -> Option<Timestamp> {
-        *self
-            .last_change
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.last_change.lock()
     }
 
     /// Sum of what the proxies of nodes wrote since a time.

@@ -32,7 +32,7 @@ use crate::{
     node::Node,
     program::blocking,
     report::{Reporter, Step, Written},
-    traffic::{self, Protocol, Stream, Tally},
+    traffic::{self, ProbeProtocol, Stream, Tally},
     world::{World, WorldError},
 };
 
@@ -76,12 +76,12 @@ pub struct Demo<'a> {
 
 /// Result of a step.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct StepOutcome {
     detail: String,
     cost: Option<Written>,
 }
 
-impl From<String> for Told {
+impl From<String> for StepOutcome {
     fn from(detail: String) -> Self {
         Self { detail, cost: None }
     }
@@ -108,7 +108,7 @@ impl<'a> Demo<'a> {
             reporter,
             &format!("{nodes} nodes, ready and routed"),
             None,
-            true,
+            FailedRequests::Fail,
             making,
         )
         .await?;
@@ -117,7 +117,7 @@ impl<'a> Demo<'a> {
             reporter,
             "a Deployment and four Services that answer",
             None,
-            true,
+            FailedRequests::Fail,
             applying,
         )
         .await
@@ -127,7 +127,7 @@ impl<'a> Demo<'a> {
     pub async fn requests(&self) -> Result<Stream, DemoError> {
         let client = self.network_of("client").await?;
         let target = self.service_address("web").await?;
-        Ok(Stream::begin(client, Protocol::Http, target))
+        Ok(Stream::begin(client, ProbeProtocol::Http, target))
     }
 
     /// Runs the steps of the demo, with continuous requests.
@@ -138,25 +138,31 @@ impl<'a> Demo<'a> {
             reporter,
             &format!("scale from 3 to {MANY} pods"),
             stream,
-            true,
+            FailedRequests::Fail,
             self.scale(MANY),
         )
         .await?;
         let mut added = String::new();
-        step(reporter, "add a node", stream, true, async {
-            let (node, cost) = self.add_node().await?;
-            added.clone_from(&node.name);
-            Ok(Told {
-                detail: format!("{} has routes to and from all others, and pods", node.name),
-                cost: Some(cost),
-            })
-        })
+        step(
+            reporter,
+            "add a node",
+            stream,
+            FailedRequests::Fail,
+            async {
+                let (node, cost) = self.add_node().await?;
+                added.clone_from(&node.name);
+                Ok(StepOutcome {
+                    detail: format!("{} has routes to and from all others, and pods", node.name),
+                    cost: Some(cost),
+                })
+            },
+        )
         .await?;
         step(
             reporter,
             "remove it again",
             stream,
-            true,
+            FailedRequests::Fail,
             self.remove_node(&added),
         )
         .await?;
@@ -164,7 +170,7 @@ impl<'a> Demo<'a> {
             reporter,
             &format!("break the API server for {} s", self.outage.as_secs()),
             stream,
-            true,
+            FailedRequests::Fail,
             self.outage(),
         )
         .await?;
@@ -172,7 +178,7 @@ impl<'a> Demo<'a> {
             reporter,
             "stop a proxy, change, start it",
             stream,
-            true,
+            FailedRequests::Fail,
             self.pause_proxy(),
         )
         .await?;
@@ -180,7 +186,7 @@ impl<'a> Demo<'a> {
             reporter,
             "kill every process of Weft",
             stream,
-            true,
+            FailedRequests::Fail,
             self.kill_everything(),
         )
         .await?;
@@ -188,7 +194,7 @@ impl<'a> Demo<'a> {
             reporter,
             &format!("scale from {MANY} to 3 pods"),
             stream,
-            true,
+            FailedRequests::Fail,
             self.scale(3),
         )
         .await?;
@@ -196,7 +202,7 @@ impl<'a> Demo<'a> {
             reporter,
             "nothing was repaired, nothing failed",
             stream,
-            true,
+            FailedRequests::Fail,
             self.undisturbed(),
         )
         .await
@@ -209,36 +215,42 @@ impl<'a> Demo<'a> {
         nodes: u8,
         reporter: &mut Reporter,
     ) -> Result<(), DemoError> {
-        step(reporter, "nodes and demo without Weft", None, true, async {
-            for _ in 0..nodes {
-                self.world.add_node().await?;
-            }
-            for object in objects() {
-                create(&self.world.client, &object).await?;
-            }
-            // All that stand-ins can do: every pod is created, and none is scheduled.
-            until("the stand-ins to do their part", async || {
-                let pods = self.get("/api/v1/namespaces/default/pods").await?;
-                let nodes_there = items(&self.get("/api/v1/nodes").await?).count();
-                let made = items(&pods).count();
-                Ok(look(
-                    made == 4 && nodes_there == usize::from(nodes),
-                    format!("{made} pods"),
-                ))
-            })
-            .await?;
-            tokio::time::sleep(QUIET).await;
-            self.untouched().await?;
-            Ok(
-                "no route, rule, pod range, NodeNetworkConfig or networking condition"
-                    .to_owned()
-                    .into(),
-            )
-        })
+        step(
+            reporter,
+            "nodes and demo without Weft",
+            None,
+            FailedRequests::Fail,
+            async {
+                for _ in 0..nodes {
+                    self.world.add_node().await?;
+                }
+                for object in objects() {
+                    create(&self.world.client, &object).await?;
+                }
+                // All that stand-ins can do: every pod is created, and none is scheduled.
+                until("the stand-ins to do their part", async || {
+                    let pods = self.get("/api/v1/namespaces/default/pods").await?;
+                    let nodes_there = items(&self.get("/api/v1/nodes").await?).count();
+                    let made = items(&pods).count();
+                    Ok(look(
+                        made == 4 && nodes_there == usize::from(nodes),
+                        format!("{made} pods"),
+                    ))
+                })
+                .await?;
+                tokio::time::sleep(QUIET).await;
+                self.untouched().await?;
+                Ok(
+                    "no route, rule, pod range, NodeNetworkConfig or networking condition"
+                        .to_owned()
+                        .into(),
+                )
+            },
+        )
         .await
     }
 
-    async fn make_nodes(&self, count: u8) -> Result<Told, DemoError> {
+    async fn make_nodes(&self, count: u8) -> Result<StepOutcome, DemoError> {
         for _ in 0..count {
             self.world.add_node().await?;
         }
@@ -254,7 +266,7 @@ impl<'a> Demo<'a> {
         Ok(format!("{processes} processes, started with the command lines of deploy/{how}").into())
     }
 
-    async fn apply(&self) -> Result<Told, DemoError> {
+    async fn apply(&self) -> Result<StepOutcome, DemoError> {
         let begun = Timestamp::now();
         for object in objects() {
             create(&self.world.client, &object).await?;
@@ -278,7 +290,7 @@ impl<'a> Demo<'a> {
         }
         self.pods_see_pods(&client).await?;
         checked.push("pods see each other's own addresses".to_owned());
-        Ok(Told {
+        Ok(StepOutcome {
             detail: checked.join(", "),
             cost: Some(self.cost(begun).await),
         })
@@ -288,7 +300,7 @@ impl<'a> Demo<'a> {
     async fn questions(
         &self,
         client: &std::path::Path,
-    ) -> Result<Vec<(&'static str, PathBuf, Protocol, SocketAddr)>, DemoError> {
+    ) -> Result<Vec<(&'static str, PathBuf, ProbeProtocol, SocketAddr)>, DemoError> {
         let dual = self
             .get("/api/v1/namespaces/default/services/web-dual")
             .await?;
@@ -316,12 +328,12 @@ impl<'a> Demo<'a> {
         let [address, _] = network::addresses(11);
         let client = client.to_owned();
         Ok(vec![
-            ("UDP", client.clone(), Protocol::Udp, datagrams),
-            ("IPv6", client, Protocol::Http, (sixth, 80).into()),
+            ("UDP", client.clone(), ProbeProtocol::Udp, datagrams),
+            ("IPv6", client, ProbeProtocol::Http, (sixth, 80).into()),
             (
                 "NodePort",
                 network::file(&node),
-                Protocol::Http,
+                ProbeProtocol::Http,
                 (address, number).into(),
             ),
         ])
@@ -355,13 +367,13 @@ impl<'a> Demo<'a> {
         find().ok_or_else(|| DemoError::Check(format!("pod {pod} is gone")))
     }
 
-    async fn scale(&self, replicas: usize) -> Result<Told, DemoError> {
+    async fn scale(&self, replicas: usize) -> Result<StepOutcome, DemoError> {
         let updates = self.requests_for_addresses().await?;
         let asked = self.set_replicas(replicas).await?;
         let cost = self.converged(replicas, asked).await?;
         let updates = self.requests_for_addresses().await? - updates;
         let nodes = self.world.nodes().len();
-        Ok(Told {
+        Ok(StepOutcome {
             detail: format!(
                 "{replicas} pods ready; {updates} requests for addresses by {nodes} nodes"
             ),
@@ -418,7 +430,7 @@ impl<'a> Demo<'a> {
         Ok((node, self.cost(begun).await))
     }
 
-    async fn remove_node(&self, name: &str) -> Result<Told, DemoError> {
+    async fn remove_node(&self, name: &str) -> Result<StepOutcome, DemoError> {
         let begun = Timestamp::now();
         self.set_replicas(MANY).await?;
         self.pods_ready(MANY).await?;
@@ -426,13 +438,13 @@ impl<'a> Demo<'a> {
         self.routes_complete().await?;
         self.pods_ready(MANY).await?;
         self.kernels_have(MANY).await?;
-        Ok(Told {
+        Ok(StepOutcome {
             detail: format!("its pods moved; no route to {name} is left"),
             cost: Some(self.cost(begun).await),
         })
     }
 
-    async fn outage(&self) -> Result<Told, DemoError> {
+    async fn outage(&self) -> Result<StepOutcome, DemoError> {
         let broken = self.world.break_api(PATIENCE);
         tokio::time::sleep(self.outage).await;
         self.world.restore_api(broken);
@@ -441,13 +453,13 @@ impl<'a> Demo<'a> {
         self.set_replicas(MANY).await?;
         self.pods_ready(MANY).await?;
         self.kernels_have(MANY).await?;
-        Ok(Told {
+        Ok(StepOutcome {
             detail: "Services kept working; a change afterwards reached every kernel".to_owned(),
             cost: Some(cost),
         })
     }
 
-    async fn pause_proxy(&self) -> Result<Told, DemoError> {
+    async fn pause_proxy(&self) -> Result<StepOutcome, DemoError> {
         let nodes = self.world.nodes();
         let Some(proxy) = nodes.last().and_then(|node| node.agent("proxy").cloned()) else {
             return Err(DemoError::Check("cannot find a proxy process".to_owned()));
@@ -461,13 +473,13 @@ impl<'a> Demo<'a> {
         self.set_replicas(MANY).await?;
         self.pods_ready(MANY).await?;
         self.kernels_have(MANY).await?;
-        Ok(Told {
+        Ok(StepOutcome {
             detail: format!("{} caught up with what it missed", proxy.status().name),
             cost: Some(self.cost(begun).await),
         })
     }
 
-    async fn kill_everything(&self) -> Result<Told, DemoError> {
+    async fn kill_everything(&self) -> Result<StepOutcome, DemoError> {
         let agents = self.world.agents();
         let before: Vec<u32> = agents.iter().map(|agent| agent.status().starts).collect();
         for agent in &agents {
@@ -524,13 +536,22 @@ fn key(name: &str) -> ObjectKey {
     }
 }
 
-/// Runs a step and reports it. If `strict`, a failed request of the stream fails the step.
+/// The effect of a failed request of the stream on a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedRequests {
+    /// The step has failed.
+    Fail,
+    /// They are only counted.
+    Count,
+}
+
+/// Runs a step and reports it.
 pub(crate) async fn step(
     reporter: &mut Reporter,
     name: &str,
     stream: Option<&Stream>,
-    strict: bool,
-    work: impl Future<Output = Result<Told, DemoError>>,
+    failed_requests: FailedRequests,
+    work: impl Future<Output = Result<StepOutcome, DemoError>>,
 ) -> Result<(), DemoError> {
     reporter.progress(name);
     let begun = Instant::now();
@@ -539,12 +560,12 @@ pub(crate) async fn step(
     let traffic: Option<Tally> = stream.map(Stream::take);
     let lost = traffic.as_ref().map_or(0, |tally| tally.failed);
     let (detail, cost) = match &result {
-        Ok(told) => (told.detail.clone(), told.cost.clone()),
+        Ok(outcome) => (outcome.detail.clone(), outcome.cost.clone()),
         Err(error) => (weft_model::error_text(error), None),
     };
     reporter.step(Step {
         step: name.to_owned(),
-        ok: result.is_ok() && (lost == 0 || !strict),
+        ok: result.is_ok() && (lost == 0 || failed_requests == FailedRequests::Count),
         milliseconds,
         detail,
         written: cost,

@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use crate::{
     directory::{self, DirectoryError},
-    doors::Doors,
+    listeners::Listeners,
     program::{command, find},
 };
 
@@ -115,13 +115,13 @@ impl Launch {
             }
         }
         let lock = directory::prepare(&self.directory)?;
-        let doors = Doors {
+        let listeners = Listeners {
             api: listen(self.api, 6443)?,
             page: listen(self.page, 8088)?,
         };
         let flags = self.namespaces()?;
         let (outside, inside) = UnixStream::pair()?;
-        doors.send(&outside)?;
+        listeners.send(&outside)?;
         let mut command = command("setpriv");
         // Should this process be killed, the kernel kills `unshare`, and that its child.
         command

@@ -4,11 +4,12 @@ use std::{
     collections::BTreeMap,
     io,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use weft_apiserver::Matcher;
 use weft_cns::{StatusResponse, path::STATUS};
@@ -98,7 +99,7 @@ impl Page {
 
 /// Adds the state from inside the nodes to the state from objects.
 fn complete(state: &mut State, insides: &Insides) {
-    let insides = insides.lock().unwrap_or_else(PoisonError::into_inner);
+    let insides = insides.lock();
     let names: BTreeMap<String, String> = state
         .nodes
         .iter()
@@ -154,7 +155,7 @@ impl Look {
             notes.extend(self.news(&node.name, starts, &looked));
             found.insert(node.name, looked.inside);
         }
-        *self.insides.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        *self.insides.lock() = found;
         let stats = self.world.server().stats();
         let agents = Matcher::any().user_agent("weft/");
         self.savings.calls_made = stats.count(&agents) as u64;

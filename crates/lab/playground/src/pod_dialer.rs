@@ -5,10 +5,11 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use weft_apiserver::PodPort;
 use weft_host::namespace;
 use weft_runtime::ObjectKey;
@@ -33,7 +34,7 @@ pub(crate) fn to_pods_of(
 fn network_of(nodes: &Weak<Mutex<BTreeMap<u8, Node>>>, target: &PodPort) -> Option<PathBuf> {
     let pod = ObjectKey::namespaced(&target.namespace, &target.name);
     let nodes = nodes.upgrade()?;
-    let nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+    let nodes = nodes.lock();
     nodes
         .values()
         .find_map(|node| node.kubelet.network_of(&pod))

@@ -91,7 +91,7 @@ impl Reporter {
     /// Shows the current step, on terminals only; the next line replaces it.
     pub fn progress(&self, what: &str) {
         if self.format == Format::Text && self.colours {
-            print(&format!("\r\x1b[2K  … {what}"), false);
+            print(&format!("\r\x1b[2K  … {what}"));
         }
     }
 
@@ -99,13 +99,13 @@ impl Reporter {
     pub fn say(&self, text: &str) {
         if self.format == Format::Text {
             self.clear_progress();
-            print(text, true);
+            print_line(text);
         }
     }
 
     fn clear_progress(&self) {
         if self.colours {
-            print("\r\x1b[2K", false);
+            print("\r\x1b[2K");
         }
     }
 
@@ -115,7 +115,7 @@ impl Reporter {
             Format::Text => {
                 self.clear_progress();
                 let line = self.line(&step);
-                print(&line, true);
+                print_line(&line);
             }
             Format::Json => print_json(&step),
         }
@@ -161,27 +161,27 @@ impl Reporter {
             milliseconds: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         match self.format {
-            Format::Text => print(&summary.line(), true),
+            Format::Text => print_line(&summary.line()),
             Format::Json => print_json(&summary),
         }
         summary
     }
 }
 
-fn print(text: &str, line: bool) {
+fn print_line(text: &str) {
+    print(&format!("{text}\n"));
+}
+
+fn print(text: &str) {
     let mut out = io::stdout().lock();
     // A closed standard output must not end the run.
-    let _ = if line {
-        io::Write::write_fmt(&mut out, format_args!("{text}\n"))
-    } else {
-        io::Write::write_all(&mut out, text.as_bytes())
-    };
+    let _ = io::Write::write_all(&mut out, text.as_bytes());
     let _ = io::Write::flush(&mut out);
 }
 
 fn print_json(value: &impl Serialize) {
     if let Ok(text) = serde_json::to_string(value) {
-        print(&text, true);
+        print_line(&text);
     }
 }
 

@@ -6,16 +6,17 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use serde::Serialize;
-use weft_check::Answer;
-pub(crate) use weft_check::Protocol;
+use weft_check::EchoAnswer;
+pub(crate) use weft_check::ProbeProtocol;
 use weft_host::namespace;
 
 /// Time limit of one request.
@@ -24,9 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Sends one request from inside a namespace and returns the answer of the pod.
 pub(crate) fn ask(
     network: &std::path::Path,
-    protocol: Protocol,
+    protocol: ProbeProtocol,
     target: SocketAddr,
-) -> io::Result<Answer> {
+) -> io::Result<EchoAnswer> {
     namespace::within(network, || weft_check::ask(protocol, target, PATIENCE))?
 }
 
@@ -62,22 +63,22 @@ const REMEMBERED: usize = 5;
 
 impl Stream {
     /// Starts a thread that sends requests.
-    pub(crate) fn begin(network: PathBuf, protocol: Protocol, target: SocketAddr) -> Self {
+    pub(crate) fn begin(network: PathBuf, protocol: ProbeProtocol, target: SocketAddr) -> Self {
         let (stop, tally) = (Arc::new(AtomicBool::new(false)), Arc::default());
-        let (stopped, told): (_, Arc<Mutex<Tally>>) = (stop.clone(), Arc::clone(&tally));
+        let (stopped, shared): (_, Arc<Mutex<Tally>>) = (stop.clone(), Arc::clone(&tally));
         let thread = std::thread::spawn(move || {
             let asked = namespace::within(&network, || {
                 let mut last = Instant::now();
                 while !stopped.load(Relaxed) {
                     let answer = weft_check::ask(protocol, target, PATIENCE);
-                    let mut tally = told.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut tally = shared.lock();
                     tally.count(answer, &mut last);
                     drop(tally);
                     std::thread::sleep(PAUSE);
                 }
             });
             if let Err(error) = asked {
-                let mut tally = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tally = shared.lock();
                 tally.fail(format!(
                     "cannot enter the network namespace of the client: {error}"
                 ));
@@ -92,13 +93,13 @@ impl Stream {
 
     /// Results since the last call.
     pub(crate) fn take(&self) -> Tally {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tally = self.tally.lock();
         std::mem::take(&mut tally)
     }
 }
 
 impl Tally {
-    fn count(&mut self, answer: io::Result<Answer>, last: &mut Instant) {
+    fn count(&mut self, answer: io::Result<EchoAnswer>, last: &mut Instant) {
         match answer {
             Ok(answer) => {
                 let gap = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);

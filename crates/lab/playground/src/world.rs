@@ -9,7 +9,7 @@ use std::{
     os::fd::AsFd as _,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU8, Ordering::Relaxed},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use std::{
 
 use ipnet::IpNet;
 use kube::Client;
+use parking_lot::Mutex;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
 use serde_json::json;
 use thiserror::Error;
@@ -29,7 +30,7 @@ use weft_testserver::{call, create};
 
 use crate::{
     agent::{Agent, AgentParts},
-    doors::Doors,
+    listeners::Listeners,
     manifest::{self, ManifestError},
     network::{self, NetworkError},
     node::{self, Common, Node, NodeError, Programs},
@@ -54,7 +55,7 @@ const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 pub enum WorldError {
     /// The listeners were not received.
     #[error("cannot receive the listeners of the host")]
-    Doors(#[source] io::Error),
+    Listeners(#[source] io::Error),
     /// A file, mount or listener could not be created.
     #[error("cannot create {0}")]
     Files(&'static str, #[source] io::Error),
@@ -132,14 +133,14 @@ fn account(name: &str) -> User {
 
 /// A token that is cancelled when the launcher closes its socket, to stop this world or because it
 /// has ended.
-pub fn until_told() -> CancellationToken {
+pub fn until_launcher_ends() -> CancellationToken {
     let token = CancellationToken::new();
-    let told = token.clone();
+    let ended = token.clone();
     std::thread::spawn(move || {
         // The launcher sends nothing more, so a read returns only at the end.
         let mut byte = [0];
         let _ = io::Read::read(&mut io::stdin(), &mut byte);
-        told.cancel();
+        ended.cancel();
     });
     token
 }
@@ -147,7 +148,7 @@ pub fn until_told() -> CancellationToken {
 impl World {
     /// Creates the world in the namespaces of this process.
     pub async fn enter(options: &WorldOptions) -> Result<Self, WorldError> {
-        let doors = Doors::receive(io::stdin().as_fd()).map_err(WorldError::Doors)?;
+        let listeners = Listeners::receive(io::stdin().as_fd()).map_err(WorldError::Listeners)?;
         let (directory, weft) = (options.directory.clone(), options.weft.clone());
         let programs = blocking(move || make_mounts(&directory, &weft))
             .await
@@ -171,7 +172,7 @@ impl World {
         let mut server = builder.build();
         let state = Path::new(SHARED).join("state");
         let (authority, api_address) =
-            open(&mut server, doors.api, &state.join("kubeconfig")).await?;
+            open(&mut server, listeners.api, &state.join("kubeconfig")).await?;
         let client = server.client();
         let cluster = Cluster::new("playground", client.clone());
         let common = Common {
@@ -191,7 +192,7 @@ impl World {
             standins: standin::start(&cluster),
             controller,
             client,
-            page: Mutex::new(Some(doors.page)),
+            page: Mutex::new(Some(listeners.page)),
             server,
             common,
             tokens,
@@ -207,10 +208,7 @@ impl World {
 
     /// Listener of the live page; None after the first call.
     pub(crate) fn take_page_listener(&self) -> Option<std::net::TcpListener> {
-        self.page
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.page.lock().take()
     }
 
     /// Client and caches of the controllers in this process.
@@ -223,8 +221,8 @@ impl World {
         self.lock().values().cloned().collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u8, Node>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<u8, Node>> {
+        self.nodes.lock()
     }
 
     /// All processes of Weft: the controller and the agents of the nodes.

@@ -7,8 +7,9 @@
 //! - [`Flood`]: clients that never finish a request.
 //! - [`service_network`] and [`exchange`]: a node with pods, and clients and servers that talk through it.
 //! - [`packets`]: raw first packets through a node, and where each arrives.
-//! - [`peer`]: paths of other projects' programs, such as kube-proxy.
+//! - [`peer`]: paths of other projects' programs, such as kube-proxy; [`not_run`]: tests without theirs.
 //! - [`free_port`]: ports that no other process gets by chance.
+//! - [`wait_until`]: conditions without a notification.
 //! - [`usage`]: processor time and memory of other processes.
 //!
 //! A dev-dependency, except of `weft-lab testkit`, which starts the doubles, and of the comparisons
@@ -26,7 +27,9 @@ mod ports;
 pub mod program;
 pub mod service_network;
 pub mod usage;
+mod waiting;
 
 pub use flood::Flood;
-pub use peers::peer;
+pub use peers::{not_run, peer};
 pub use ports::free_port;
+pub use waiting::wait_until;

@@ -1,4 +1,7 @@
 //! Addresses of this network namespace's interfaces.
+//!
+//! [`Routing`](crate::routing) lists them too, on its own connection in an async runtime. This list is
+//! for callers without one: blocking threads, and one family at a time.
 
 use std::net::IpAddr;
 

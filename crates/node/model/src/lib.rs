@@ -1,4 +1,4 @@
-//! Values that every crate uses: object keys, shared strings, selectors, IP families and
+//! Values that every crate uses: object keys, shared strings, selectors, resource versions, IP families and
 //! protocols, points in time, delays of a back-off, seeded random numbers, decoding helpers, and
 //! errors as text.
 //!
@@ -13,6 +13,7 @@ mod labels;
 mod moment;
 mod network;
 mod random;
+mod resource_version;
 pub mod selector;
 mod shared;
 
@@ -25,5 +26,6 @@ pub use labels::ZONE_LABEL;
 pub use moment::Moment;
 pub use network::{IpFamily, Protocol};
 pub use random::Random;
+pub use resource_version::{ResourceVersion, is_older_version};
 pub use selector::{FieldSelector, LabelSelector};
 pub use shared::SharedStr;

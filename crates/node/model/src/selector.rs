@@ -11,3 +11,14 @@ pub mod syntax;
 
 pub use field::{FieldOperator, FieldRequirement, FieldSelector, FieldSelectorError};
 pub use label::{LabelSelector, LabelSelectorError, Operator, Requirement};
+
+use std::fmt;
+
+/// The terms of a selector, separated by commas.
+fn write_terms(f: &mut fmt::Formatter<'_>, terms: &[impl fmt::Display]) -> fmt::Result {
+    for (position, term) in terms.iter().enumerate() {
+        let separator = if position > 0 { "," } else { "" };
+        write!(f, "{separator}{term}")?;
+    }
+    Ok(())
+}

@@ -1,6 +1,6 @@
 //! The proxy as a component of a process: starts the watcher and one loop per family.
 
-use std::{error::Error, sync::Arc};
+use std::sync::Arc;
 
 use tokio::{
     sync::Notify,
@@ -9,17 +9,18 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use weft_model::{IpFamily, ObjectKey, SharedStr};
 use weft_proxy::{Backend, Model, NodeFacts, config::NodeNetwork, config::ProxyConfig};
-use weft_runtime::{Cluster, Component, ComponentScope, EventRecorder, Phase};
+use weft_runtime::{
+    Cluster, Component, ComponentRun, ComponentScope, EventRecorder, Failure, Phase,
+};
 
 use crate::{
     config_file::{self, ConfigFile, ConfigFileChanged},
     family::{EventSink, FamilyLoop, FamilyParts},
     health::HealthMonitor,
     inbox::Inbox,
-    listen::Running,
     metrics::ProxyMetrics,
+    sync_state::Flows,
     watcher::{HostAddresses, Watcher, WatcherParts, node_ip},
-    work::Flows,
 };
 
 /// The kernel interfaces of one family.
@@ -44,10 +45,8 @@ pub struct RunSetup {
     pub file: Option<ConfigFile>,
 }
 
-type AnyError = Box<dyn Error + Send + Sync>;
-
 /// Prepares one run of the proxy, on a thread that may block.
-pub type PrepareRun = Arc<dyn Fn() -> Result<RunSetup, AnyError> + Send + Sync>;
+pub type PrepareRun = Arc<dyn Fn() -> Result<RunSetup, Failure> + Send + Sync>;
 
 /// The dependencies of a proxy.
 #[derive(Clone)]
@@ -88,7 +87,7 @@ impl Component for Proxy {
         Phase::Always
     }
 
-    fn run(self: Arc<Self>, scope: ComponentScope) -> Running {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         let parts = self.0.clone();
         Box::pin(async move {
             let prepare = parts.prepare.clone();
@@ -105,7 +104,7 @@ struct PreparedProxy {
 }
 
 impl PreparedProxy {
-    async fn run(self, scope: ComponentScope) -> Result<(), AnyError> {
+    async fn run(self, scope: ComponentScope) -> Result<(), Failure> {
         let Self { parts, setup } = self;
         let RunSetup {
             config,
@@ -147,7 +146,7 @@ impl PreparedProxy {
                 sync_period: config.sync_period,
             });
             let stopped = stop.clone();
-            loops.spawn(async move { family.run(stopped).await.map_err(AnyError::from) });
+            loops.spawn(async move { family.run(stopped).await.map_err(Failure::from) });
         }
         let watcher = Watcher::new(
             parts.cluster.cache(),
@@ -161,7 +160,7 @@ impl PreparedProxy {
             },
         )?;
         let watching = stop.clone();
-        loops.spawn(async move { watcher.run(watching).await.map_err(AnyError::from) });
+        loops.spawn(async move { watcher.run(watching).await.map_err(Failure::from) });
         scope.ready();
         let first = tokio::select! {
             () = scope.stopped() => None,
@@ -184,7 +183,7 @@ async fn changed(file: Option<ConfigFile>) -> ConfigFileChanged {
     }
 }
 
-fn flatten(ended: Result<Result<(), AnyError>, JoinError>) -> Result<(), AnyError> {
+fn flatten(ended: Result<Result<(), Failure>, JoinError>) -> Result<(), Failure> {
     ended?
 }
 

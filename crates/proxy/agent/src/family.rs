@@ -22,12 +22,12 @@ use weft_proxy::{
 use weft_runtime::{EventLevel, EventNote};
 
 use crate::{
-    health::{HealthMonitor, Moment, Outcome},
+    health::{ClockReading, HealthMonitor, Outcome},
     inbox::Inbox,
     localhost::{LocalhostPorts, LocalhostTargets},
     metrics::{ProxyMetrics, SyncKind},
     service_health::{LocalEndpoints, ServiceHealth},
-    work::{Flows, Work},
+    sync_state::{Flows, SyncState},
 };
 
 /// Repeated failures of a Service are reported once in this time.
@@ -70,7 +70,7 @@ pub(crate) struct FamilyLoop {
     /// Time of the last report of each failure of a Service, by event reason.
     reported: BTreeMap<(ObjectKey, &'static str), Instant>,
     /// State of the loop; `None` only while a blocking thread has it.
-    work: Option<Box<Work>>,
+    work: Option<Box<SyncState>>,
 }
 
 impl FamilyLoop {
@@ -92,7 +92,7 @@ impl FamilyLoop {
             schedule: Schedule::new(parts.min_sync_period, parts.sync_period, instant()),
             triggers: BTreeMap::new(),
             reported: BTreeMap::new(),
-            work: Some(Box::new(Work {
+            work: Some(Box::new(SyncState {
                 family: parts.family,
                 backend: parts.backend,
                 flows: parts.flows,
@@ -114,7 +114,7 @@ impl FamilyLoop {
             () = stop.cancelled() => return Ok(()),
             () = self.inbox.completed() => {}
         }
-        let now = Moment::now();
+        let now = ClockReading::now();
         self.health.with(|health| health.updated(self.family, now));
         self.queued();
         loop {
@@ -137,7 +137,7 @@ impl FamilyLoop {
     }
 
     fn queued(&self) {
-        let now = Moment::now();
+        let now = ClockReading::now();
         self.health.with(|health| health.queued(self.family, now));
         self.metrics
             .sync_queued(self.family, now.wall.as_duration().as_secs_f64());
@@ -162,7 +162,7 @@ impl FamilyLoop {
             // Nothing changed, so there is no latency to measure.
             self.triggers.clear();
             self.health
-                .with(|health| health.updated(self.family, Moment::now()));
+                .with(|health| health.updated(self.family, ClockReading::now()));
             return Ok(());
         }
         let started = Instant::now();
@@ -199,7 +199,7 @@ impl FamilyLoop {
     }
 
     /// Applies the changes from the inbox. Returns whether settings changed.
-    async fn take_changes(&mut self, work: &mut Work) -> bool {
+    async fn take_changes(&mut self, work: &mut SyncState) -> bool {
         let (changes, settings) = {
             let mut content = self.inbox.lock();
             let triggers = std::mem::take(&mut content.triggers);
@@ -225,7 +225,7 @@ impl FamilyLoop {
     }
 
     fn succeeded(&mut self, report: &SyncReport, took: Duration) {
-        let now = Moment::now();
+        let now = ClockReading::now();
         let seconds = now.wall.as_duration().as_secs_f64();
         let kind = if report.full {
             SyncKind::Full
@@ -261,7 +261,7 @@ impl FamilyLoop {
     }
 
     /// Reports quarantined Services in log, events, metrics and health.
-    fn report_quarantine(&mut self, work: &mut Work) {
+    fn report_quarantine(&mut self, work: &mut SyncState) {
         let new = work.take_quarantine_changes();
         let held: BTreeMap<ObjectKey, String> = work
             .quarantine
@@ -336,7 +336,7 @@ impl FamilyLoop {
             tracing::warn!(family = %self.family, error = %partial, "partial sync failed before the full sync");
         }
         tracing::error!(family = %self.family, error = %failure, "sync failed, will retry");
-        let now = Moment::now();
+        let now = ClockReading::now();
         self.health.with(|health| {
             health.failed(self.family, now, failure, Outcome::Unresolved);
             health.queued(self.family, now);
@@ -460,7 +460,7 @@ mod tests {
     use serde_json::json;
     use weft_host::NetlinkError;
     use weft_proxy::{
-        LocalDetector, Model, NodeFacts, Owner, Scope, config::Mode, conntrack::FlowEnds,
+        LocalDetector, Model, NodeFacts, RuleOwner, Scope, config::Mode, conntrack::FlowEnds,
         objects::Object,
     };
     use weft_runtime::prometheus_text;
@@ -489,7 +489,7 @@ mod tests {
                     .iter()
                     .any(|port| Some(port.frontend.cluster_ip) == refused)
                 {
-                    let owner = Owner::Service(key.clone());
+                    let owner = RuleOwner::Service(key.clone());
                     return Err(SyncError::refused(
                         "line 2 failed (exit status: 4): line 2: RULE_APPEND failed (Invalid \
                          argument): rule in chain X"
@@ -576,10 +576,10 @@ mod tests {
         });
         health.with(|health| {
             health.set_node_eligible(true);
-            health.updated(IpFamily::V4, Moment::now());
+            health.updated(IpFamily::V4, ClockReading::now());
         });
         let body = || {
-            let (good, report) = health.with(|health| health.healthy(Moment::now()));
+            let (good, report) = health.with(|health| health.healthy(ClockReading::now()));
             assert!(good, "the others are served");
             report.to_body()
         };

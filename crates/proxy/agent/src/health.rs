@@ -9,11 +9,12 @@
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::SyncError;
@@ -22,14 +23,14 @@ use crate::syncs::SyncLog;
 
 /// A point in time on both clocks: wall time to print, monotonic time to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct ClockReading {
     /// Wall time.
     pub wall: Timestamp,
     /// Monotonic time.
     pub steady: Instant,
 }
 
-impl Moment {
+impl ClockReading {
     /// The current time.
     pub fn now() -> Self {
         Self {
@@ -133,13 +134,13 @@ impl Health {
     }
 
     /// Records a requested sync.
-    pub fn queued(&mut self, family: IpFamily, now: Moment) {
+    pub fn queued(&mut self, family: IpFamily, now: ClockReading) {
         let family = self.families.entry(family).or_default();
         family.oldest_pending.get_or_insert(now.steady);
     }
 
     /// Records the start of the family's loop, or a successful sync.
-    pub fn updated(&mut self, family: IpFamily, now: Moment) {
+    pub fn updated(&mut self, family: IpFamily, now: ClockReading) {
         let family = self.families.entry(family).or_default();
         family.last_updated = Some(now.wall);
         family.oldest_pending = None;
@@ -147,7 +148,13 @@ impl Health {
     }
 
     /// Records a failed sync. One that recovered is kept for people to read, but not counted.
-    pub fn failed(&mut self, family: IpFamily, now: Moment, error: SyncError, outcome: Outcome) {
+    pub fn failed(
+        &mut self,
+        family: IpFamily,
+        now: ClockReading,
+        error: SyncError,
+        outcome: Outcome,
+    ) {
         let family = self.families.entry(family).or_default();
         family.consecutive_failures += u64::from(outcome == Outcome::Unresolved);
         family.last_failure = Some(Failure {
@@ -168,28 +175,28 @@ impl Health {
     }
 
     /// True if all families are healthy.
-    pub fn is_healthy(&self, now: Moment) -> bool {
+    pub fn is_healthy(&self, now: ClockReading) -> bool {
         let mut running = self.families.values().filter(|f| f.last_updated.is_some());
         running.all(|family| self.is_family_healthy(family, now))
     }
 
-    fn is_family_healthy(&self, family: &FamilyHealth, now: Moment) -> bool {
+    fn is_family_healthy(&self, family: &FamilyHealth, now: ClockReading) -> bool {
         family
             .oldest_pending
             .is_none_or(|since| now.steady.saturating_duration_since(since) < self.timeout)
     }
 
     /// The result and body of `/livez`.
-    pub fn live(&self, now: Moment) -> (bool, HealthReport) {
+    pub fn live(&self, now: ClockReading) -> (bool, HealthReport) {
         self.report(now, None)
     }
 
     /// The result and body of `/healthz`.
-    pub fn healthy(&self, now: Moment) -> (bool, HealthReport) {
+    pub fn healthy(&self, now: ClockReading) -> (bool, HealthReport) {
         self.report(now, Some(self.node_eligible))
     }
 
-    fn report(&self, now: Moment, node_eligible: Option<bool>) -> (bool, HealthReport) {
+    fn report(&self, now: ClockReading, node_eligible: Option<bool>) -> (bool, HealthReport) {
         let status: BTreeMap<IpFamily, FamilyReport> = self
             .families
             .iter()
@@ -303,7 +310,7 @@ impl HealthMonitor {
 
     fn lock(&self) -> MutexGuard<'_, Health> {
         // No method panics between two assignments, so the state after a panic is sound.
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock()
     }
 }
 
@@ -327,9 +334,9 @@ mod tests {
             }
         }
 
-        fn at(&self, seconds: u64) -> Moment {
+        fn at(&self, seconds: u64) -> ClockReading {
             let passed = Duration::from_secs(seconds);
-            Moment {
+            ClockReading {
                 wall: self.wall.checked_add(passed).unwrap(),
                 steady: self.steady + passed,
             }

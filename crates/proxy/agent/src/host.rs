@@ -3,10 +3,10 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use weft_host::{
     NetlinkError,
     addresses::interface_addresses,
@@ -20,7 +20,7 @@ use weft_model::{IpFamily, Protocol};
 use weft_proxy::{Backend, conntrack::FlowEnds};
 use weft_ruleset::NfacctName;
 
-use crate::{metrics::PacketCounters, watcher::HostAddresses, work::Flows};
+use crate::{metrics::PacketCounters, sync_state::Flows, watcher::HostAddresses};
 
 /// kube-proxy's environment variable: anything but an empty text accepts kernels of any version.
 pub(crate) const SKIP_KERNEL_CHECK: &str = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";
@@ -219,7 +219,7 @@ pub struct HostCounters(Mutex<Option<Netfilter>>);
 
 impl HostCounters {
     fn packets(&self, counter: NfacctName) -> Option<u64> {
-        let mut netfilter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut netfilter = self.0.lock();
         if netfilter.is_none() {
             *netfilter = Netfilter::open().ok();
         }

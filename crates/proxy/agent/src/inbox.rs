@@ -1,11 +1,9 @@
 //! The inbox of a family's loop, filled by the watcher.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use weft_model::ObjectKey;
 use weft_proxy::{Model, Settings};
@@ -44,7 +42,7 @@ impl Inbox {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        self.content.lock()
     }
 
     /// Wakes the loop.

@@ -25,11 +25,11 @@ pub mod offline;
 pub mod pages;
 pub mod process;
 pub mod service_health;
+mod sync_state;
 pub mod syncs;
 mod views;
 mod watcher;
-mod work;
 
 pub use agent::{FamilyKernel, PrepareRun, Proxy, ProxyParts, RunSetup};
+pub use sync_state::Flows;
 pub use watcher::HostAddresses;
-pub use work::Flows;

@@ -1,15 +1,12 @@
 //! Servers whose address may be taken at the start: they retry to bind, or fail at once.
 
-use std::{error::Error, io, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use thiserror::Error;
-use weft_runtime::{Component, ComponentScope, Phase};
+use weft_runtime::{Component, ComponentRun, ComponentScope, Phase};
 
 /// Time between two attempts to bind.
 const RETRY: Duration = Duration::from_secs(5);
-
-pub(super) type Running =
-    Pin<Box<dyn Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send>>;
 
 /// The reaction to an address that cannot be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +76,7 @@ impl Component for RetryingServer {
         Phase::Server
     }
 
-    fn run(self: Arc<Self>, scope: ComponentScope) -> Running {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             loop {
                 let source = match (self.open)() {

@@ -8,10 +8,11 @@ use std::{
     collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -148,7 +149,7 @@ impl LocalhostPorts {
         let mut failures = Vec::new();
         for (port, (service, target)) in wanted {
             if let Some(open) = self.open.get(port) {
-                let mut choice = open.choice.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut choice = open.choice.lock();
                 choice.update(target);
                 continue;
             }
@@ -198,7 +199,7 @@ impl LocalhostPorts {
 /// connection has to make room.
 async fn copy(mut client: TcpStream, connection: Connection, choice: Arc<Mutex<Choice>>) {
     let endpoint = {
-        let mut choice = choice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut choice = choice.lock();
         choice.next(Instant::now())
     };
     let Some(endpoint) = endpoint else {

@@ -16,6 +16,7 @@ use weft_proxy::{
     objects::{DecodeError, Object},
     service_networks,
 };
+use weft_runtime::Failure;
 
 use crate::watcher::node_ip;
 
@@ -45,7 +46,7 @@ impl Snapshot {
     }
 
     /// Lists a cluster's objects.
-    pub async fn read(client: &Client) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    pub async fn read(client: &Client) -> Result<Self, Failure> {
         let mut snapshot = Self::default();
         for (group, version, kind) in [
             ("", "v1", "Service"),

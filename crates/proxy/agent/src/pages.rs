@@ -9,7 +9,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -22,17 +22,17 @@ use axum::{
     routing::any,
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use weft_listener::{ConnectionPool, Limits, serve};
 use weft_runtime::{
-    Access, Component, ComponentScope, Manager, PROMETHEUS_CONTENT_TYPE, Phase, StatusServer,
-    check_host,
+    Access, Component, ComponentRun, ComponentScope, Manager, PROMETHEUS_CONTENT_TYPE, Phase,
+    StatusServer, check_host,
 };
 
 use crate::{
-    health::{HealthMonitor, Moment},
-    listen::Running,
+    health::{ClockReading, HealthMonitor},
     metrics::{HealthPage, ProxyMetrics},
 };
 
@@ -62,13 +62,13 @@ pub fn health(health: HealthMonitor, metrics: ProxyMetrics) -> Router {
 type HealthPages = State<(HealthMonitor, ProxyMetrics)>;
 
 async fn healthz(State((health, metrics)): HealthPages) -> Response {
-    let (good, report) = health.with(|health| health.healthy(Moment::now()));
+    let (good, report) = health.with(|health| health.healthy(ClockReading::now()));
     metrics.health_answered(HealthPage::Healthz, good);
     health_answer(good, report.to_body())
 }
 
 async fn livez(State((health, metrics)): HealthPages) -> Response {
-    let (good, report) = health.with(|health| health.live(Moment::now()));
+    let (good, report) = health.with(|health| health.live(ClockReading::now()));
     metrics.health_answered(HealthPage::Livez, good);
     health_answer(good, report.to_body())
 }
@@ -184,7 +184,7 @@ struct Checks {
 
 async fn slis(State(pages): DiagnosticPages) -> Response {
     let health = &pages.diagnostics.health;
-    let healthy = health.with(|health| health.is_healthy(Moment::now()));
+    let healthy = health.with(|health| health.is_healthy(ClockReading::now()));
     typed(PROMETHEUS_CONTENT_TYPE, pages.checks.record(healthy))
 }
 
@@ -254,10 +254,9 @@ impl Component for HealthServer {
         Phase::Server
     }
 
-    fn run(self: Arc<Self>, scope: ComponentScope) -> Running {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
-            let bound = self.listener.lock();
-            let bound = bound.unwrap_or_else(PoisonError::into_inner).take();
+            let bound = self.listener.lock().take();
             let listener = match bound {
                 Some(listener) => TcpListener::from_std(listener)?,
                 None => TcpListener::bind(self.address).await?,

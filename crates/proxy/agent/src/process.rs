@@ -1,6 +1,6 @@
 //! A whole proxy process: prepares the host, builds the parts, opens the servers.
 
-use std::{error::Error, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -20,7 +20,8 @@ use weft_model::{IpFamily, SharedStr};
 use weft_nftables::{Counters, TableOptions};
 use weft_proxy::config::{Mode, ProxyConfig};
 use weft_runtime::{
-    Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Manager, Unit, connect,
+    Access, ClientMetrics, Cluster, EventLevel, EventNote, EventRecorder, Failure, Manager, Unit,
+    connect,
 };
 
 use weft_process::{client, run_until, serve_control_socket};
@@ -72,11 +73,9 @@ pub struct ProxyProcess {
     pub version: String,
 }
 
-type AnyError = Box<dyn Error + Send + Sync>;
-
 impl ProxyProcess {
     /// Runs the proxy until `stop` or until a fatal error.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), AnyError> {
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Failure> {
         let mut registry = Registry::default();
         let client_metrics = ClientMetrics::register(&mut registry);
         let metrics = ProxyMetrics::register(
@@ -129,7 +128,7 @@ impl ProxySetup {
     }
 
     /// Prepares the host and finds its programs, for one run.
-    pub fn prepare_run(&self, file: Option<ConfigFile>) -> Result<RunSetup, AnyError> {
+    pub fn prepare_run(&self, file: Option<ConfigFile>) -> Result<RunSetup, Failure> {
         // The first sync handles the text of all rules; later ones write a few lines.
         return_freed_memory();
         prepare_host(&self.config)?;
@@ -161,7 +160,7 @@ impl ProxySetup {
 ///
 /// Modules come first. Legacy iptables loads its own by `modprobe`, and the conntrack sysctls exist
 /// only with its module.
-pub fn initialize(config: &ProxyConfig, variant: VariantChoice) -> Result<(), AnyError> {
+pub fn initialize(config: &ProxyConfig, variant: VariantChoice) -> Result<(), Failure> {
     match config.mode {
         Mode::Iptables => drop(host::families(required_family(config), variant)?),
         Mode::Nftables => drop(nftables::families(
@@ -215,7 +214,7 @@ fn limits(config: &ProxyConfig) -> ConntrackLimits {
 
 /// Removes the rules of a service proxy in every available family, and with `auto` in both
 /// variants. Continues after a failure.
-pub fn cleanup(variant: VariantChoice) -> Result<(), AnyError> {
+pub fn cleanup(variant: VariantChoice) -> Result<(), Failure> {
     let mut outcome = remove_iptables_rules(variant, &IpFamily::ALL);
     for family in IpFamily::ALL {
         for table in [nftables::TABLE, KUBE_PROXY_TABLE] {
@@ -236,7 +235,7 @@ pub fn remove_own_table(family: IpFamily) -> std::io::Result<()> {
 pub(crate) fn remove_iptables_rules(
     variant: VariantChoice,
     wanted: &[IpFamily],
-) -> Result<(), AnyError> {
+) -> Result<(), Failure> {
     let variants = match variant {
         VariantChoice::Auto => vec![VariantChoice::Nft, VariantChoice::Legacy],
         chosen => vec![chosen],
@@ -353,7 +352,7 @@ impl<'a> Servers<'a> {
         cluster: &Cluster,
         metrics: ProxyMetrics,
         prepare: PrepareRun,
-    ) -> Result<(Proxy, HealthMonitor), AnyError> {
+    ) -> Result<(Proxy, HealthMonitor), Failure> {
         let health = HealthMonitor::new(Health::new(self.config.health_timeout()));
         self.open_health(&health, &metrics)?;
         self.events
@@ -375,7 +374,7 @@ impl<'a> Servers<'a> {
         Ok((proxy, health))
     }
 
-    fn open_health(&self, health: &HealthMonitor, metrics: &ProxyMetrics) -> Result<(), AnyError> {
+    fn open_health(&self, health: &HealthMonitor, metrics: &ProxyMetrics) -> Result<(), Failure> {
         let Some(address) = self.config.healthz else {
             return Ok(());
         };
@@ -387,7 +386,7 @@ impl<'a> Servers<'a> {
         Ok(())
     }
 
-    fn open_metrics(&self, routes: axum::Router, beyond: Access) -> Result<(), AnyError> {
+    fn open_metrics(&self, routes: axum::Router, beyond: Access) -> Result<(), Failure> {
         let Some(address) = self.config.metrics else {
             return Ok(());
         };

@@ -28,7 +28,7 @@ use weft_model::{IpFamily, ObjectKey};
 use weft_runtime::{EventLevel, EventNote};
 
 use crate::{
-    health::{HealthMonitor, Moment},
+    health::{ClockReading, HealthMonitor},
     pages::health_answer,
 };
 
@@ -275,7 +275,9 @@ const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-we
 
 async fn check(State(check): State<Check>) -> Response {
     let count = check.endpoints.load(Relaxed);
-    let healthy = check.health.with(|health| health.is_healthy(Moment::now()));
+    let healthy = check
+        .health
+        .with(|health| health.is_healthy(ClockReading::now()));
     let body = body(&check.service, count, healthy);
     let mut response = health_answer(count != 0 && healthy, body);
     response

@@ -1,12 +1,9 @@
 //! A log of the last syncs, to see what a change costs.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use weft_model::IpFamily;
 use weft_proxy::SyncReport;
@@ -55,7 +52,7 @@ impl SyncLog {
         let written: usize = counts().map(|count| count.written).sum();
         let rules: usize = counts().map(|count| count.total).sum();
         let elements = report.elements.unwrap_or_default();
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.0.lock();
         records.count += 1;
         let record = SyncRecord {
             number: records.count,
@@ -77,7 +74,7 @@ impl SyncLog {
 
     /// The records, oldest first.
     pub fn read(&self) -> Vec<SyncRecord> {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = self.0.lock();
         records.last.iter().cloned().collect()
     }
 }

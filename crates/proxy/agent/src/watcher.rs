@@ -20,7 +20,7 @@ use weft_proxy::{
 use weft_runtime::{Cache, Change, Object as _, SelectorError, Subscription, WatchSpec};
 
 use crate::{
-    health::{HealthMonitor, Moment, node_is_eligible},
+    health::{ClockReading, HealthMonitor, node_is_eligible},
     inbox::{Content, Inbox},
     metrics::ProxyMetrics,
     views::{EndpointSliceView, ServiceCidrView, ServiceView},
@@ -255,7 +255,7 @@ impl Watcher {
                 continue;
             }
             any = true;
-            let now = Moment::now();
+            let now = ClockReading::now();
             self.health.with(|health| health.queued(*family, now));
             self.metrics
                 .sync_queued(*family, now.wall.as_duration().as_secs_f64());

@@ -32,7 +32,7 @@ pub trait Backend: Send {
     /// Makes the kernel's rules match `desired`.
     ///
     /// A partial sync that fails is followed by a full one at once, so an error means that the full
-    /// one failed too. The exception is a refusal with a known [`Owner`]: then the next partial
+    /// one failed too. The exception is a refusal with a known [`RuleOwner`]: then the next partial
     /// sync must name at least the same Services again and continues where this one stopped, so
     /// that one refused Service never costs a read of all rules.
     fn sync(
@@ -254,7 +254,7 @@ pub enum SyncError {
     Unreadable(String),
     /// An input was checked and refused: the same input will be refused again.
     #[error("{}", .0.message)]
-    Refused(Box<Refusal>),
+    Refused(Box<KernelRefusal>),
     /// An input was not checked: the program is missing, its lock is held, or memory, descriptors
     /// or time ran out. The same input may be accepted later.
     #[error("{message}")]
@@ -276,20 +276,20 @@ pub enum SyncError {
 
 /// An input that the kernel, or the program that writes to it, refused.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct KernelRefusal {
     /// The message of the program or kernel.
     pub message: String,
     /// The line at fault, counted from 1, if the backend has lines and one was named.
     pub line: Option<usize>,
     /// The Services that the refused rules belong to.
-    pub owner: Owner,
+    pub owner: RuleOwner,
     /// The input, cut off after 256 KiB.
     pub input: Arc<str>,
 }
 
 /// The Services that refused rules belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum RuleOwner {
     /// One Service.
     Service(ObjectKey),
     /// Several Services: rules of each of them were refused.
@@ -305,8 +305,8 @@ const INPUT_LIMIT: usize = 256 << 10;
 
 impl SyncError {
     /// An input that was checked and refused.
-    pub fn refused(message: String, line: Option<usize>, owner: Owner, input: &str) -> Self {
-        Self::Refused(Box::new(Refusal {
+    pub fn refused(message: String, line: Option<usize>, owner: RuleOwner, input: &str) -> Self {
+        Self::Refused(Box::new(KernelRefusal {
             message,
             line,
             owner,
@@ -322,12 +322,17 @@ impl SyncError {
         }
     }
 
-    /// Combines the error of a full sync with that of the partial sync before it.
-    #[must_use]
-    pub fn after(self, partial: Self) -> Self {
-        Self::Both {
-            full: Box::new(self),
-            partial: Box::new(partial),
+    /// The result of the full sync that follows this failure of a partial one.
+    pub fn resolved_by(self, full: Result<SyncReport, Self>) -> Result<SyncReport, Self> {
+        match full {
+            Ok(report) => Ok(SyncReport {
+                partial_failure: Some(self),
+                ..report
+            }),
+            Err(full) => Err(Self::Both {
+                full: Box::new(full),
+                partial: Box::new(self),
+            }),
         }
     }
 
@@ -350,7 +355,7 @@ impl SyncError {
     }
 
     /// The last refusal, if a refusal is the cause.
-    pub fn refusal(&self) -> Option<&Refusal> {
+    pub fn refusal(&self) -> Option<&KernelRefusal> {
         match self {
             Self::Refused(refusal) => Some(refusal),
             Self::Both { full, .. } => full.refusal(),

@@ -21,8 +21,8 @@ mod settings;
 mod slices;
 
 pub use backend::{
-    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, Owner, ReadBudget, Refusal,
-    Repair, RepairedPart, RuleCount, Scope, SyncError, SyncReport,
+    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, KernelRefusal, ReadBudget,
+    Repair, RepairedPart, RuleCount, RuleOwner, Scope, SyncError, SyncReport,
 };
 pub use endpoint::{Endpoint, Slice, SlicePort};
 pub use frontend::Frontend;

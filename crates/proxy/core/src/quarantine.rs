@@ -24,7 +24,7 @@ use std::{
 
 use weft_model::ObjectKey;
 
-use crate::{Backend, Desired, Owner, Scope, Service, Settings, SyncError, SyncReport};
+use crate::{Backend, Desired, RuleOwner, Scope, Service, Settings, SyncError, SyncReport};
 
 /// Wait before a quarantined Service that did not change is tried again: the cause may be gone, for
 /// example after a kernel module was loaded. Also the longest wait of one that changes.
@@ -443,13 +443,13 @@ impl Search<'_> {
             return Err(self.give_up(error));
         };
         let named = match &refusal.owner {
-            Owner::Service(key) => vec![key.clone()],
-            Owner::Services(keys) => keys.iter().cloned().collect(),
-            Owner::OneOf(suspects) => {
+            RuleOwner::Service(key) => vec![key.clone()],
+            RuleOwner::Services(keys) => keys.iter().cloned().collect(),
+            RuleOwner::OneOf(suspects) => {
                 let suspects = suspects.clone();
                 return self.narrow(error, &suspects);
             }
-            Owner::NoService => return Err(self.give_up(error)),
+            RuleOwner::NoService => return Err(self.give_up(error)),
         };
         let message = refusal.message.clone();
         let share = self

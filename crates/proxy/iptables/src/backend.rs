@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use weft_model::ObjectKey;
 use weft_proxy::{
-    AuditReport, Backend, Desired, Owner, ReadBudget, Repair, Scope, Service, Settings, SyncError,
-    SyncReport,
+    AuditReport, Backend, Desired, ReadBudget, Repair, RuleOwner, Scope, Service, Settings,
+    SyncError, SyncReport,
 };
 use weft_ruleset::Table;
 
 use crate::{
     baseline::{Baseline, Reading},
-    difference::{Difference, Finding},
+    difference::Difference,
     expected::Expected,
     kernel::{Fingerprint, Kernel, KernelError},
     observed::{Observed, Reader},
@@ -322,7 +322,7 @@ struct Attributed {
 
 fn has_owner(error: &SyncError) -> bool {
     let owner = error.refusal().map(|refusal| &refusal.owner);
-    owner.is_some_and(|owner| *owner != Owner::NoService)
+    owner.is_some_and(|owner| *owner != RuleOwner::NoService)
 }
 
 /// Writes a plan. Returns the number of bytes.
@@ -397,7 +397,7 @@ pub fn differences(
     desired: &Desired,
     settings: &Settings,
     options: Options,
-) -> Result<(Vec<Finding>, Plan), SyncError> {
+) -> Result<(Vec<Repair>, Plan), SyncError> {
     let state = State::of(desired, settings, options);
     let observed = read_text(kernel, &state)?;
     let difference = Difference::between(&state.expected, &observed);
@@ -437,13 +437,7 @@ impl<K: Kernel> Backend for Iptables<K> {
                     Ok(report) => report,
                     // The state is known; only the rest of the update has to be written.
                     Err(refused) if self.state.is_some() => return Err(refused),
-                    Err(failure) => match self.full(desired, settings) {
-                        Ok(report) => SyncReport {
-                            partial_failure: Some(failure),
-                            ..report
-                        },
-                        Err(error) => return Err(error.after(failure)),
-                    },
+                    Err(failure) => failure.resolved_by(self.full(desired, settings))?,
                 }
             }
             _ => self.full(desired, settings)?,
@@ -481,9 +475,8 @@ impl<K: Kernel> Backend for Iptables<K> {
             self.repair(&difference)?;
         }
         self.record_baseline();
-        let repaired = difference.describe();
         Ok(AuditReport::Read {
-            repaired: repaired.into_iter().map(Repair::from).collect(),
+            repaired: difference.describe(),
             children: self.kernel.take_cpu_time(),
         })
     }

@@ -1,9 +1,6 @@
 //! The difference between the kernel's rules and the expected ones.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    fmt,
-};
+use std::collections::{BTreeSet, HashSet};
 
 use weft_proxy::{Deviation, Repair, RepairedPart};
 use weft_ruleset::{ChainName, Table};
@@ -73,20 +70,22 @@ impl Difference {
         self.chains.is_empty() && self.stale.is_empty() && self.jumps.is_empty()
     }
 
-    /// One finding for each chain or jump, sorted.
-    pub(crate) fn describe(&self) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = self
-            .chains
-            .iter()
-            .map(|(table, chain)| Finding::new(*table, *chain, Deviation::Differs))
-            .collect();
+    /// The deviations of all chains and jumps, sorted.
+    pub(crate) fn describe(&self) -> Vec<Repair> {
+        let chains = self.chains.iter();
+        let chains = chains.map(|(table, chain)| (*table, *chain, Deviation::Differs));
         let stale = self.stale.iter();
-        findings.extend(stale.map(|chain| Finding::new(Table::Nat, *chain, Deviation::LeftOver)));
+        let stale = stale.map(|chain| (Table::Nat, *chain, Deviation::LeftOver));
         let jumps = self.jumps.iter();
-        findings
-            .extend(jumps.map(|jump| Finding::new(jump.table, jump.from, Deviation::LacksJump)));
-        findings.sort();
-        findings
+        let jumps = jumps.map(|jump| (jump.table, jump.from, Deviation::LacksJump));
+        let mut all: Vec<_> = chains.chain(stale).chain(jumps).collect();
+        all.sort();
+        let repair = |(table, chain, deviation): (Table, ChainName, Deviation)| Repair {
+            table: table.as_str(),
+            part: RepairedPart::Chain(chain.as_str().into()),
+            deviation,
+        };
+        all.into_iter().map(repair).collect()
     }
 
     fn check(
@@ -102,39 +101,6 @@ impl Difference {
         };
         if !same {
             self.chains.insert(chain);
-        }
-    }
-}
-
-/// One deviation of the kernel's rules.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    /// The table.
-    pub table: Table,
-    /// The chain.
-    pub chain: ChainName,
-    /// The kind of deviation.
-    pub kind: Deviation,
-}
-
-impl Finding {
-    fn new(table: Table, chain: ChainName, kind: Deviation) -> Self {
-        Self { table, chain, kind }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.table, self.chain, self.kind)
-    }
-}
-
-impl From<Finding> for Repair {
-    fn from(finding: Finding) -> Self {
-        Self {
-            table: finding.table.as_str(),
-            part: RepairedPart::Chain(finding.chain.as_str().into()),
-            deviation: finding.kind,
         }
     }
 }

@@ -36,7 +36,6 @@ mod state;
 
 pub use backend::{Iptables, Options, RestoreScope, differences, render};
 pub use cleanup::cleanup;
-pub use difference::Finding;
 pub use host_kernel::{HostKernel, OwnWrites};
 pub use kernel::{Fingerprint, Kernel, KernelError, RawHash};
 pub use plan::Plan;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use weft_model::ObjectKey;
-use weft_proxy::Owner;
+use weft_proxy::RuleOwner;
 use weft_ruleset::{ChainName, Table};
 
 use crate::{names::is_private, port_rules::PortRules, shared::SharedChain};
@@ -78,7 +78,7 @@ impl<'a> RefusedInput<'a> {
     pub(crate) fn owner<'b>(
         &self,
         services: impl Iterator<Item = (&'b ObjectKey, Vec<PortRules>)>,
-    ) -> Owner {
+    ) -> RuleOwner {
         match &self.fault {
             Fault::Rules(rules) => {
                 let is_faulty = |ports: &[PortRules]| {
@@ -92,13 +92,13 @@ impl<'a> RefusedInput<'a> {
                     .take(rules.len())
                     .collect();
                 match (owners.len(), owners.first()) {
-                    (_, None) => Owner::NoService,
-                    (1, Some(only)) => Owner::Service(only.clone()),
-                    _ => Owner::Services(owners),
+                    (_, None) => RuleOwner::NoService,
+                    (1, Some(only)) => RuleOwner::Service(only.clone()),
+                    _ => RuleOwner::Services(owners),
                 }
             }
             Fault::OneOf(lines) => one_of(lines, services),
-            Fault::Other => Owner::NoService,
+            Fault::Other => RuleOwner::NoService,
         }
     }
 }
@@ -166,7 +166,7 @@ fn has_rule(ports: &[PortRules], faulty: &FaultyRule<'_>) -> bool {
 fn one_of<'b>(
     lines: &[(Table, &str)],
     services: impl Iterator<Item = (&'b ObjectKey, Vec<PortRules>)>,
-) -> Owner {
+) -> RuleOwner {
     let mut chains = HashSet::new();
     let mut rules = HashSet::new();
     for (table, line) in lines {
@@ -216,9 +216,9 @@ fn one_of<'b>(
         written
     };
     if suspects.is_empty() {
-        Owner::NoService
+        RuleOwner::NoService
     } else {
-        Owner::OneOf(suspects)
+        RuleOwner::OneOf(suspects)
     }
 }
 

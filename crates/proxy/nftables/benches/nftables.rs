@@ -153,7 +153,7 @@ impl World {
         })
     }
 
-    /// Derives and writes what the model has been told.
+    /// Derives and writes the changes of the model.
     fn change(&mut self) -> Cost {
         let (cost, report) = cost(|| {
             let keys = self.take();

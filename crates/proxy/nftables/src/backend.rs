@@ -10,8 +10,8 @@ use std::{
 use weft_host::nftables::{Ownership, Value};
 use weft_model::ObjectKey;
 use weft_proxy::{
-    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, Owner, ReadBudget, Repair,
-    RepairedPart, Scope, Service, ServicePort, Settings, SyncError, SyncReport,
+    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, ReadBudget, Repair,
+    RepairedPart, RuleOwner, Scope, Service, ServicePort, Settings, SyncError, SyncReport,
 };
 
 use crate::{
@@ -327,13 +327,7 @@ impl<K: Kernel> Backend for Nftables<K> {
             Ok(report) => Ok(report),
             // Everything is known but for whether the rest will be accepted.
             Err(refused) if self.known.is_some() => Err(refused),
-            Err(failure) => match self.full(desired, settings) {
-                Ok(report) => Ok(SyncReport {
-                    partial_failure: Some(failure),
-                    ..report
-                }),
-                Err(error) => Err(error.after(failure)),
-            },
+            Err(failure) => failure.resolved_by(self.full(desired, settings)),
         }
     }
 
@@ -542,9 +536,9 @@ fn report_refused_fronts(key: &ObjectKey, fronts: &[(Front, ObjectKey)]) {
 
 /// The error for a Service that cannot be written whatever the kernel says.
 fn refuse_unwritable(service: &Service) -> Result<(), SyncError> {
-    check(service).map_err(|message| {
-        let owner = Owner::Service(service.key.clone());
-        SyncError::refused(message, None, owner, "")
+    check(service).map_err(|error| {
+        let owner = RuleOwner::Service(service.key.clone());
+        SyncError::refused(error.to_string(), None, owner, "")
     })
 }
 

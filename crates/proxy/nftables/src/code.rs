@@ -30,6 +30,13 @@ pub(crate) enum Side {
     Destination,
 }
 
+/// The result of a test with which a rule goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Match,
+    Mismatch,
+}
+
 /// A rule under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
@@ -143,12 +150,12 @@ impl Code {
     }
 
     /// Goes on if a set contains the key, or does not.
-    pub(crate) fn if_in(mut self, set: &str, expected: bool) -> Self {
+    pub(crate) fn if_in(mut self, set: &str, expected: Expected) -> Self {
         self.next = 0;
         self.push(Expression::Contains {
             set: set.to_owned(),
             key: FIRST,
-            expected,
+            expected: expected == Expected::Match,
         })
     }
 
@@ -213,20 +220,20 @@ impl Code {
     }
 
     /// Goes on if the masked scratch register has this value, or has it not.
-    pub(crate) fn masked(self, mask: u32, value: u32, equal: bool) -> Self {
+    pub(crate) fn masked(self, mask: u32, value: u32, expected: Expected) -> Self {
         self.push(Expression::Meta(Meta::Priority, FIRST))
             .push(bitwise(FIRST, mask, 0))
-            .compare(equal, number_value(value))
+            .compare(expected, number_value(value))
     }
 
     /// Goes on if a flag is set.
     pub(crate) fn flagged(self, flag: u32) -> Self {
-        self.masked(flag, flag, true)
+        self.masked(flag, flag, Expected::Match)
     }
 
-    fn compare(self, equal: bool, value: Value) -> Self {
+    fn compare(self, expected: Expected, value: Value) -> Self {
         self.push(Expression::Compare {
-            equal,
+            equal: expected == Expected::Match,
             register: FIRST,
             value,
         })
@@ -235,18 +242,18 @@ impl Code {
     pub(crate) fn protocol_is(self, number: u8) -> Self {
         let value = Value::from_slice(&[number]).unwrap_or(Value::EMPTY);
         self.push(Expression::Meta(Meta::Protocol, FIRST))
-            .compare(true, value)
+            .compare(Expected::Match, value)
     }
 
     /// Goes on if an address is within a network, or is not.
-    pub(crate) fn within(self, side: Side, network: IpNet, equal: bool) -> Self {
+    pub(crate) fn within(self, side: Side, network: IpNet, expected: Expected) -> Self {
         let bytes = address(network.network());
         let length = usize::from(network.prefix_len());
         if length > 0 && length.is_multiple_of(8) {
             let count = length / 8;
             let value = Value::from_slice(&bytes.as_bytes()[..count]).unwrap_or(Value::EMPTY);
             let count = u32::try_from(count).unwrap_or_default();
-            return self.payload(side, count, FIRST).compare(equal, value);
+            return self.payload(side, count, FIRST).compare(expected, value);
         }
         let width = u32::from(self.width()) * 4;
         let zero = Value::from_slice(&vec![0; bytes.as_bytes().len()]).unwrap_or(Value::EMPTY);
@@ -256,7 +263,7 @@ impl Code {
                 mask: address(network.netmask()),
                 xor: zero,
             })
-            .compare(equal, bytes)
+            .compare(expected, bytes)
     }
 
     /// Goes on if an address is one of this host's.
@@ -266,11 +273,11 @@ impl Code {
             Side::Destination => FibAddress::Destination,
         };
         self.push(Expression::FibType(side, FIRST))
-            .compare(true, number_value(LOCAL_ADDRESS))
+            .compare(Expected::Match, number_value(LOCAL_ADDRESS))
     }
 
     /// Goes on if a pod of this node sent the packet, or none did.
-    pub(crate) fn if_pod(self, detector: &LocalDetector, expected: bool) -> Self {
+    pub(crate) fn if_pod(self, detector: &LocalDetector, expected: Expected) -> Self {
         let device = |name: &[u8]| Value::from_slice(name).unwrap_or(Value::EMPTY);
         match detector {
             LocalDetector::Network(network) => self.within(Side::Source, *network, expected),
@@ -293,7 +300,7 @@ impl Code {
     pub(crate) fn if_translated(self) -> Self {
         self.push(Expression::ConnectionStatus(FIRST))
             .push(bitwise(FIRST, DESTINATION_CHANGED, 0))
-            .compare(false, number_value(0))
+            .compare(Expected::Mismatch, number_value(0))
     }
 
     pub(crate) fn mark(self, bit: u32) -> Self {
@@ -305,7 +312,7 @@ impl Code {
     pub(crate) fn if_marked(self, bit: u32) -> Self {
         self.push(Expression::Meta(Meta::Mark, FIRST))
             .push(bitwise(FIRST, bit, 0))
-            .compare(false, number_value(0))
+            .compare(Expected::Mismatch, number_value(0))
     }
 
     pub(crate) fn unmark(self, bit: u32) -> Self {
@@ -351,11 +358,11 @@ impl Code {
 
     /// Goes on unless an address is a loopback one.
     pub(crate) fn not_loopback(self, side: Side) -> Self {
-        self.loopback(side, false)
+        self.loopback(side, Expected::Mismatch)
     }
 
     /// Goes on if an address is a loopback one, or is not.
-    pub(crate) fn loopback(self, side: Side, expected: bool) -> Self {
+    pub(crate) fn loopback(self, side: Side, expected: Expected) -> Self {
         let network = match self.family {
             IpFamily::V4 => IpNet::new(IpAddr::from([127, 0, 0, 0]), 8),
             IpFamily::V6 => IpNet::new(std::net::Ipv6Addr::LOCALHOST.into(), 128),

@@ -9,7 +9,7 @@ use std::{
 use ipnet::IpNet;
 use weft_host::nftables::{Datum, Element, Value, fitting_comment};
 use weft_model::IpFamily;
-use weft_proxy::{Frontend, Service, ServicePort, Settings};
+use weft_proxy::{Frontend, PortId, Service, ServicePort, Settings};
 
 use crate::{
     collection::{Collection, FrontMap},
@@ -176,28 +176,31 @@ pub(crate) fn port_name(service: &Service, port: &ServicePort) -> Arc<str> {
     fitting_comment(&service.port_id(port).to_string()).into()
 }
 
+/// A Service that cannot be written whatever the kernel says.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnwritableService {
+    #[error("{0} has {1} endpoints: expected at most {ENDPOINT_LIMIT}")]
+    TooManyEndpoints(PortId, usize),
+    #[error("{0} has {1} endpoints: expected at most {SLOT_LIMIT} with session affinity")]
+    TooManyWithAffinity(PortId, usize),
+    #[error("endpoint {1} of {0} is not a unicast address")]
+    NotUnicast(PortId, SocketAddr),
+}
+
 /// Refuses a Service that cannot be written at all.
-pub(crate) fn check(service: &Service) -> Result<(), String> {
+pub(crate) fn check(service: &Service) -> Result<(), UnwritableService> {
     for port in &service.ports {
-        let id = service.port_id(port);
+        let id = || service.port_id(port);
         let most = port.cluster.len().max(port.local.len());
         if most > ENDPOINT_LIMIT {
-            return Err(format!(
-                "{id} has {most} endpoints: expected at most {ENDPOINT_LIMIT}"
-            ));
+            return Err(UnwritableService::TooManyEndpoints(id(), most));
         }
         if port.frontend.affinity.is_some() && most > SLOT_LIMIT {
-            return Err(format!(
-                "{id} has {most} endpoints: expected at most {SLOT_LIMIT} with session affinity"
-            ));
+            return Err(UnwritableService::TooManyWithAffinity(id(), most));
         }
-        let endpoints = port.cluster.iter().chain(&port.local);
-        for endpoint in endpoints {
-            if !is_unicast(endpoint.ip()) {
-                return Err(format!(
-                    "endpoint {endpoint} of {id} is not a unicast address"
-                ));
-            }
+        let mut endpoints = port.cluster.iter().chain(&port.local);
+        if let Some(endpoint) = endpoints.find(|endpoint| !is_unicast(endpoint.ip())) {
+            return Err(UnwritableService::NotUnicast(id(), *endpoint));
         }
     }
     Ok(())

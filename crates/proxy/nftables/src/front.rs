@@ -1,4 +1,4 @@
-//! Fronts: what a client addresses.
+//! Fronts: the address, protocol and port of a Service that clients connect to.
 
 use std::{fmt, net::IpAddr};
 

@@ -11,7 +11,7 @@ use weft_model::{IpFamily, Protocol};
 use weft_proxy::{LoopbackNodePorts, NodePortTail, Settings};
 
 use crate::{
-    code::{Code, Side},
+    code::{Code, Expected, Side},
     collection::{CLIENTS, Collection, Dispatch, FrontMap, clients},
     front::{FrontKind, protocol_number},
     options::TableOptions,
@@ -247,7 +247,7 @@ impl Writer<'_> {
         let count = code.clone().front(kind).look_up(map(FrontMap::Services));
         self.chain(&name("count"), [count]);
         let count = code.clone().front(kind).look_up(map(FrontMap::LocalCounts));
-        let none = code.clone().masked(COUNT_MASK, 0, true).drop();
+        let none = code.clone().masked(COUNT_MASK, 0, Expected::Match).drop();
         self.chain(&name("local-count"), [count, none]);
 
         let dnat = || {
@@ -287,7 +287,7 @@ impl Writer<'_> {
 
         let mut rules = Vec::new();
         if let Some(detector) = &self.settings.local_detector {
-            rules.push(code.clone().if_pod(detector, true).leave());
+            rules.push(code.clone().if_pod(detector, Expected::Match).leave());
         }
         let host = || code.clone().if_local(Side::Source);
         rules.extend([
@@ -305,13 +305,17 @@ impl Writer<'_> {
 
         let mut rules = vec![
             code.clone()
-                .masked(Flags::DROP.0 | COUNT_MASK, Flags::DROP.0, true)
+                .masked(Flags::DROP.0 | COUNT_MASK, Flags::DROP.0, Expected::Match)
                 .drop(),
         ];
         if kind == FrontKind::Address {
             let outside = code.clone().flagged(Flags::RANGES.0).front(kind);
             let outside = outside.address(Side::Source);
-            rules.push(outside.if_in(Collection::SourceRanges.name(), false).drop());
+            rules.push(
+                outside
+                    .if_in(Collection::SourceRanges.name(), Expected::Mismatch)
+                    .drop(),
+            );
         }
         let flagged = |flag: Flags| code.clone().flagged(flag.0);
         rules.extend([
@@ -325,11 +329,11 @@ impl Writer<'_> {
         let mut rules = Vec::new();
         if let (FrontKind::Address, Some(detector)) = (kind, &self.settings.local_detector) {
             let foreign = code.clone().flagged(Flags::MASQUERADE_FOREIGN.0);
-            rules.push(foreign.if_pod(detector, false).jump(MARK));
+            rules.push(foreign.if_pod(detector, Expected::Mismatch).jump(MARK));
         }
         rules.extend([
             code.clone()
-                .masked(Flags::SPECIAL.0, 0, false)
+                .masked(Flags::SPECIAL.0, 0, Expected::Mismatch)
                 .jump(name("special")),
             pick(),
             code.clone().goto(name("endpoint")),
@@ -351,7 +355,7 @@ impl Writer<'_> {
                 .not_loopback(Side::Destination),
             NodePortTail::Addresses(_) => code
                 .address(Side::Destination)
-                .if_in(Collection::NodePortAddresses.name(), true),
+                .if_in(Collection::NodePortAddresses.name(), Expected::Match),
         };
         let rules = [
             service(FrontKind::Address, code.clone()),
@@ -362,19 +366,19 @@ impl Writer<'_> {
                 .say("kernels before 6.17 may miss a NodePort that is being replaced"),
             code.clone()
                 .address(Side::Destination)
-                .if_in(Collection::ClusterIps.name(), true)
+                .if_in(Collection::ClusterIps.name(), Expected::Match)
                 .goto(NO_ENDPOINTS)
                 .say("a port that no Service has"),
             code.clone()
                 .address(Side::Destination)
-                .if_in(Collection::ServiceNetworks.name(), true)
+                .if_in(Collection::ServiceNetworks.name(), Expected::Match)
                 .goto(UNALLOCATED),
         ];
         let mut rules = Vec::from(rules);
         if self.settings.loopback != LoopbackNodePorts::Untouched {
             rules.push(
                 code.clone()
-                    .loopback(Side::Destination, true)
+                    .loopback(Side::Destination, Expected::Match)
                     .jump(LOOPBACK),
             );
             self.loopback_node_ports();
@@ -402,7 +406,7 @@ impl Writer<'_> {
             [
                 code.clone()
                     .if_translated()
-                    .masked(0xffff_0000, 0, false)
+                    .masked(0xffff_0000, 0, Expected::Mismatch)
                     .set_scratch(0)
                     .say("clear the scratch register"),
                 masquerade(code.clone().if_marked(bit).unmark(bit)),
@@ -411,7 +415,7 @@ impl Writer<'_> {
                         .if_translated()
                         .address(Side::Source)
                         .address(Side::Destination)
-                        .if_in(Collection::Hairpin.name(), true),
+                        .if_in(Collection::Hairpin.name(), Expected::Match),
                 ),
             ],
         );

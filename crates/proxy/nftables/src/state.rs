@@ -167,11 +167,11 @@ impl State {
         self.move_claims(key, old.as_ref(), new.as_ref(), &mut delta);
         if let Some(old) = &old {
             self.without_local_endpoints -= WithoutLocalEndpoints::of(&old.service);
-            self.move_identities(old, false);
+            self.release_identities(old);
         }
         if let Some(new) = &new {
             self.without_local_endpoints += WithoutLocalEndpoints::of(&new.service);
-            self.move_identities(new, true);
+            self.use_identities(new);
         }
         let new_entries = new
             .as_ref()
@@ -274,16 +274,18 @@ impl State {
         }
     }
 
-    fn move_identities(&mut self, applied: &Applied, add: bool) {
+    fn use_identities(&mut self, applied: &Applied) {
+        for identity in applied.numbering.iter().filter_map(|n| n.identity) {
+            *self.identities.entry(identity).or_default() += 1;
+        }
+    }
+
+    fn release_identities(&mut self, applied: &Applied) {
         for identity in applied.numbering.iter().filter_map(|n| n.identity) {
             let uses = self.identities.entry(identity).or_default();
-            if add {
-                *uses += 1;
-            } else {
-                *uses = uses.saturating_sub(1);
-                if *uses == 0 {
-                    self.identities.remove(&identity);
-                }
+            *uses = uses.saturating_sub(1);
+            if *uses == 0 {
+                self.identities.remove(&identity);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use weft_host::nftables::Reason;
 use weft_model::ObjectKey;
-use weft_proxy::{Owner, SyncError};
+use weft_proxy::{RuleOwner, SyncError};
 
 use crate::{
     backend::{Branches, Written},
@@ -214,8 +214,8 @@ impl Writer<'_> {
             None => None,
         });
         let owner = match owner {
-            Some(owner) => Owner::Service(transaction.owner(owner).clone()),
-            None => Owner::NoService,
+            Some(owner) => RuleOwner::Service(transaction.owner(owner).clone()),
+            None => RuleOwner::NoService,
         };
         match reason {
             // The kernel holds something else than what was written.

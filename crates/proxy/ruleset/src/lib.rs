@@ -8,13 +8,14 @@
 //! - [`Ruleset`]: the tables of one family, read from `iptables-save`; [`saved_lines`] to compare
 //!   lines only;
 //! - [`Ruleset::restore`]: applies input as `iptables-restore --noflush` does, without a kernel;
-//! - [`compare`]: the differences between two rulesets that matter to a service proxy;
+//! - `compare`, with the feature `comparison`: the differences between two rulesets that matter to a service proxy;
 //! - [`Ruleset::trace`]: the possible outcomes for a packet, with probability and path.
 //!
 //! Nothing here touches a kernel.
 
 mod chain;
 mod comment;
+#[cfg(feature = "comparison")]
 mod comparison;
 mod lines;
 mod matches;
@@ -25,11 +26,12 @@ mod saved_rule;
 mod simulated;
 mod table;
 mod target;
-mod trace;
+pub mod trace;
 mod words;
 
 pub use chain::{ChainName, InvalidChainName};
 pub use comment::{Comment, InvalidComment};
+#[cfg(feature = "comparison")]
 pub use comparison::{ComparisonOptions, Difference, Group, Side, compare};
 pub use lines::{Line, SavedLines, saved_lines};
 pub use matches::{
@@ -38,11 +40,10 @@ pub use matches::{
 };
 pub use parse::ParseError;
 pub use rule::{Negatable, Rule, host};
-pub use ruleset::{Chain, Policy, Ruleset, RulesetError};
+pub use ruleset::{Chain, ChainPolicy, Ruleset, RulesetError};
 pub use saved_rule::SavedRule;
 pub use simulated::{RestoreError, RestoreFailure};
 pub use table::Table;
 pub use target::Target;
-pub use trace::{Action, Chance, Doubt, Entry, Outcome, Packet, Step, Verdict};
 
 pub(crate) use matches::recent_mask;

@@ -8,14 +8,14 @@ use crate::{ChainName, Line, SavedRule, Table, saved_lines};
 
 /// The treatment of a packet that reaches the end of a built-in chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Policy {
+pub enum ChainPolicy {
     /// It passes.
     Accept,
     /// It is dropped.
     Drop,
 }
 
-impl Policy {
+impl ChainPolicy {
     /// Parses a policy.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -38,7 +38,7 @@ impl Policy {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Only built-in chains have one.
-    pub policy: Option<Policy>,
+    pub policy: Option<ChainPolicy>,
     /// The rules.
     pub rules: Vec<SavedRule>,
 }
@@ -155,7 +155,7 @@ impl Ruleset {
 /// A table as the kernel creates it.
 pub(crate) fn empty(table: Table) -> Chains {
     let chain = || Chain {
-        policy: Some(Policy::Accept),
+        policy: Some(ChainPolicy::Accept),
         rules: Vec::new(),
     };
     let names = table.built_in_chains().iter();
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         match line {
             Line::Chain(name, policy) => {
                 if let Ok(name) = ChainName::parse(name) {
-                    let policy = Policy::parse(policy);
+                    let policy = ChainPolicy::parse(policy);
                     self.ruleset.chain_mut(table, name).policy = policy;
                 }
             }
@@ -229,7 +229,7 @@ impl fmt::Display for Ruleset {
         for table in self.tables() {
             writeln!(f, "*{table}")?;
             for (name, chain) in self.chains(table) {
-                let policy = chain.policy.map_or("-", Policy::as_str);
+                let policy = chain.policy.map_or("-", ChainPolicy::as_str);
                 writeln!(f, ":{name} {policy} [0:0]")?;
             }
             for (name, chain) in self.chains(table) {
@@ -278,7 +278,7 @@ COMMIT
         let aaa = ruleset.rules(Table::Filter, ChainName::fixed("AAA"));
         assert!(matches!(aaa, [SavedRule::Known(_), SavedRule::Foreign(_)]));
         let forward = ruleset.chain(Table::Filter, ChainName::fixed("FORWARD"));
-        assert_eq!(forward.unwrap().policy, Some(Policy::Drop));
+        assert_eq!(forward.unwrap().policy, Some(ChainPolicy::Drop));
     }
 
     #[test]

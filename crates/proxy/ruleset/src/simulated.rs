@@ -18,7 +18,7 @@
 use std::mem;
 
 use crate::{
-    ChainName, InvalidChainName, ParseError, Policy, Rule, Ruleset, SavedRule, Table, Target,
+    ChainName, ChainPolicy, InvalidChainName, ParseError, Rule, Ruleset, SavedRule, Table, Target,
     lines::without_counters, parse::is_target_name, ruleset::empty,
 };
 
@@ -215,7 +215,7 @@ fn chain_line(draft: &mut Draft, name: ChainName, policy: &str) -> Result<(), Re
 
 fn set_policy(draft: &mut Draft, name: ChainName, policy: &str) -> Result<(), RestoreFailure> {
     let refused = || RestoreFailure::Policy(policy.to_owned(), name);
-    let value = Policy::parse(policy).ok_or_else(refused)?;
+    let value = ChainPolicy::parse(policy).ok_or_else(refused)?;
     let built_in = draft.table.has_built_in(name);
     let chain = draft.chains.get_mut(&name).filter(|_| built_in);
     chain.ok_or_else(refused)?.policy = Some(value);

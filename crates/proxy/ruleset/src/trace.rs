@@ -11,7 +11,7 @@ use std::{
 
 use weft_model::Protocol;
 
-use crate::{ChainName, Policy, Ruleset, Table};
+use crate::{ChainName, ChainPolicy, Ruleset, Table};
 
 mod condition;
 mod step;
@@ -173,7 +173,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl Policy {
+impl ChainPolicy {
     fn verdict(self) -> Option<Verdict> {
         match self {
             Self::Accept => None,

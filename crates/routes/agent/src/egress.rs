@@ -3,16 +3,15 @@
 //! CNI plugins can masquerade too, but know only one pod's subnet: between nodes with a range each
 //! they would hide pods from each other. Here all ranges of the cluster are known.
 
-use std::{error::Error, fmt::Write as _, sync::Arc, time::Duration};
+use std::{error::Error as _, fmt::Write as _, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use ipnet::IpNet;
 use weft_host::{
     command::CommandError,
     iptables::{DetectError, Iptables, RestoreError, VariantChoice},
 };
 use weft_model::IpFamily;
-use weft_runtime::{Component, ComponentScope, Phase};
+use weft_runtime::{Component, ComponentRun, ComponentScope, Phase};
 
 /// Chain in table `nat`, owned by this component.
 const CHAIN: &str = "WEFT-EGRESS";
@@ -175,10 +174,7 @@ impl Component for Egress {
         Phase::Always
     }
 
-    fn run(
-        self: Arc<Self>,
-        scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             let mut first = true;
             loop {

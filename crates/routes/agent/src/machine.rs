@@ -8,8 +8,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use weft_model::SharedStr;
 use weft_routes::{
-    Activity, Answer, Command, ConditionChange, ConditionQueue, Controller, Entry,
-    InstanceAddresses, Instances, JoiningNodes, Ledger, Moment, Node, Notice, ProviderError, Route,
+    Activity, Answer, ConditionChange, ConditionQueue, InstanceAddresses, Instances, JoiningNodes,
+    Ledger, LedgerEntry, Moment, Node, Notice, ProviderError, Route, RouteCommand, RouteController,
     Step, Ticket,
 };
 use weft_runtime::{Change, Effects, Failure, Machine};
@@ -34,13 +34,13 @@ pub(super) enum Event {
     Mutated(Ticket, Box<Step>, Duration, Answer<()>),
     Asked(Vec<SharedStr>, Answer<InstanceAddresses>),
     Written(ConditionChange, Result<(), WriteError>),
-    Recorded(BTreeSet<Entry>, Result<(), WriteError>),
+    Recorded(BTreeSet<LedgerEntry>, Result<(), WriteError>),
 }
 
 /// State of one run.
 pub(super) struct RouteMachine {
     parts: Arc<Parts>,
-    controller: Box<dyn Controller + Send>,
+    controller: Box<dyn RouteController + Send>,
     nodes: NodeFeed,
     instances: Option<Instances>,
     conditions: ConditionQueue,
@@ -171,21 +171,21 @@ impl RouteMachine {
         });
     }
 
-    fn execute(&mut self, command: Command, now: Moment, effects: &mut Effects<Event>) {
+    fn execute(&mut self, command: RouteCommand, now: Moment, effects: &mut Effects<Event>) {
         match command {
-            Command::List => {
+            RouteCommand::List => {
                 let provider = self.parts.provider.clone();
                 effects.call(async move { Event::Listed(provider.list().await) });
             }
-            Command::Mutate(ticket, step) => match &mut self.ledger {
+            RouteCommand::Mutate(ticket, step) => match &mut self.ledger {
                 Some(ledger) => ledger.hold(ticket, step),
                 None => self.mutate(ticket, step, effects),
             },
-            Command::Write(change) if !self.parts.settings.observe => {
+            RouteCommand::Write(change) if !self.parts.settings.observe => {
                 self.conditions.want(change, now);
             }
-            Command::Write(_) => {}
-            Command::Notify(notice) => {
+            RouteCommand::Write(_) => {}
+            RouteCommand::Notify(notice) => {
                 self.report.notice(&notice, &self.nodes, now);
                 if let Notice::Pass(_, plan) = &notice {
                     for refusal in self.joining.planned(plan) {
@@ -235,7 +235,12 @@ impl RouteMachine {
         }
     }
 
-    fn recorded(&mut self, entries: BTreeSet<Entry>, result: &Result<(), WriteError>, now: Moment) {
+    fn recorded(
+        &mut self,
+        entries: BTreeSet<LedgerEntry>,
+        result: &Result<(), WriteError>,
+        now: Moment,
+    ) {
         if let Err(error) = result {
             tracing::warn!(%error, "cannot write the record of routes");
         }

@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use weft_providers::Calls;
-use weft_routes::{Action, RoutePlan, Step, Trigger};
+use weft_routes::{RouteAction, RoutePlan, Step, Trigger};
 
 /// Metrics of the route controller. Clones share their values.
 #[derive(Clone, Debug)]
@@ -260,9 +260,9 @@ impl RoutesMetrics {
 
 fn action(step: &Step) -> &'static str {
     match step.action {
-        Action::Create { .. } => "create",
-        Action::Replace { .. } => "replace",
-        Action::Delete { .. } => "delete",
+        RouteAction::Create { .. } => "create",
+        RouteAction::Replace { .. } => "replace",
+        RouteAction::Delete { .. } => "delete",
     }
 }
 

@@ -263,7 +263,7 @@ mod tests {
         let known = |block: &str| Blocks::known([block.parse().unwrap()]);
         assert_eq!(held(&feed), known("10.244.9.0/28"));
         let asked = updated(blocks(16, "10.244.9.0/28"), blocks(32, "10.244.9.0/28"));
-        assert_eq!(feed.blocks(asked), None, "a request is no block");
+        assert_eq!(feed.blocks(asked), None, "a request is not a block");
         let moved = updated(blocks(32, "10.244.9.0/28"), blocks(32, "10.244.8.0/28"));
         let applied = NodeChange::Applied("node-1".into());
         assert_eq!(feed.blocks(moved), Some(applied));

@@ -1,13 +1,13 @@
 //! Dry run of the route controller.
 
-use std::{collections::HashMap, error::Error, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use axum::http::Request;
 use kube::Client;
 use serde::{Deserialize, de::DeserializeOwned};
 use weft_providers::Provider;
 use weft_routes::{Moment, NodeList, RoutePlan, TableCache, plan};
-use weft_runtime::{Kinded as _, Object as _};
+use weft_runtime::{Failure, Kinded as _, Object as _};
 
 use crate::{
     RoutesSettings,
@@ -23,7 +23,7 @@ pub async fn preview(
     settings: &RoutesSettings,
     record_namespace: &str,
     own_node: Option<&str>,
-) -> Result<RoutePlan, Box<dyn Error + Send + Sync>> {
+) -> Result<RoutePlan, Failure> {
     let capabilities = provider.capabilities();
     let nodes = RouteNode::resource_kind().collection_path(None);
     let held = Held::read(client, settings).await?;
@@ -83,10 +83,7 @@ enum Held {
 }
 
 impl Held {
-    async fn read(
-        client: &Client,
-        settings: &RoutesSettings,
-    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
+    async fn read(client: &Client, settings: &RoutesSettings) -> Result<Self, Failure> {
         let Some(objects) = &settings.blocks else {
             return Ok(Self::Off);
         };

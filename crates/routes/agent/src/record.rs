@@ -11,7 +11,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use weft_routes::{Entry, NextHop};
+use weft_routes::{LedgerEntry, NextHop};
 
 /// The ConfigMap with the record.
 #[derive(Clone)]
@@ -35,13 +35,13 @@ impl RecordStore {
     }
 
     /// Reads the record; lines that cannot be parsed are skipped.
-    pub(crate) async fn load(&self) -> kube::Result<BTreeSet<Entry>> {
+    pub(crate) async fn load(&self) -> kube::Result<BTreeSet<LedgerEntry>> {
         let found = self.maps.get_opt(&self.name).await?;
         let text = found.and_then(|map| map.data?.remove(KEY));
         Ok(text.as_deref().map(parse).unwrap_or_default())
     }
 
-    pub(crate) async fn save(&self, entries: &BTreeSet<Entry>) -> kube::Result<()> {
+    pub(crate) async fn save(&self, entries: &BTreeSet<LedgerEntry>) -> kube::Result<()> {
         let data = BTreeMap::from([(KEY.to_owned(), render(entries))]);
         let patch = serde_json::json!({ "data": data });
         let parameters = PatchParams::default();
@@ -82,15 +82,15 @@ fn object_name(text: &str) -> String {
     name.trim_end_matches(['-', '.']).to_owned()
 }
 
-fn render(entries: &BTreeSet<Entry>) -> String {
-    let line = |(net, hop): &Entry| match hop {
+fn render(entries: &BTreeSet<LedgerEntry>) -> String {
+    let line = |(net, hop): &LedgerEntry| match hop {
         NextHop::Address(ip) => format!("{net} via {ip}\n"),
         NextHop::Instance(id) => format!("{net} instance {id}\n"),
     };
     entries.iter().map(line).collect()
 }
 
-fn parse(text: &str) -> BTreeSet<Entry> {
+fn parse(text: &str) -> BTreeSet<LedgerEntry> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let net: IpNet = words.next()?.parse().ok()?;

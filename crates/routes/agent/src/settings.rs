@@ -6,8 +6,8 @@ use ipnet::IpNet;
 use weft_ipam::objects::NetworkObjects;
 use weft_providers::Capabilities;
 use weft_routes::{
-    ConditionPolicy, Controller, DeleteCap, Engine, NextHop, Policy, Reconciler, Ticker, Timing,
-    Unmarked,
+    ConditionPolicy, DeleteCap, Engine, NextHop, Policy, RouteController, RouteReconciler, Ticker,
+    Timing, Unmarked,
 };
 
 /// Settings of the route controller, as the commands read them from flags.
@@ -91,10 +91,10 @@ impl RoutesSettings {
         capabilities: &Capabilities,
         record: BTreeSet<(IpNet, NextHop)>,
         seed: u64,
-    ) -> Box<dyn Controller + Send> {
+    ) -> Box<dyn RouteController + Send> {
         let policy = self.policy(capabilities);
         match self.mode {
-            Mode::Poll(period) => Box::new(Reconciler::new(policy, Ticker::new(period), seed)),
+            Mode::Poll(period) => Box::new(RouteReconciler::new(policy, Ticker::new(period), seed)),
             Mode::Watch => {
                 let mut timing = self.timing;
                 timing.settle = timing.settle.max(capabilities.settle);

@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use weft_routes::{NextHop, Notice, Route, RoutePlan, Step, Target};
+use weft_routes::{NextHop, Notice, Route, RoutePlan, RouteTarget, Step};
 use weft_runtime::ControllerState;
 
 /// The content of `/debug/routes`, which `weft routes status` prints.
@@ -80,8 +81,8 @@ impl StatusBoard {
         status
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Board> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Board> {
+        self.0.lock()
     }
 
     /// Shows this state of the controller from now on.
@@ -163,8 +164,8 @@ impl Row {
         Self {
             next_hop: route.next_hop.as_ref().map(NextHop::to_string),
             node: match &route.target {
-                Target::Node(name) => Some(name.to_string()),
-                Target::Unknown => None,
+                RouteTarget::Node(name) => Some(name.to_string()),
+                RouteTarget::Unknown => None,
             },
             left_alone: false,
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 use weft_model::{SharedStr, null_is_default};
 use weft_providers::{Capabilities, Provider};
-use weft_routes::{AddressKind, Blocks, Cidr, Condition, Node, NodeAddress};
+use weft_routes::{AddressKind, Blocks, Cidr, Node, NodeAddress, NodeCondition};
 use weft_runtime::{Metadata, projection};
 
 /// Label that excludes a node from routes unless its value is `false`: for machines that the
@@ -38,7 +38,7 @@ struct Status {
     #[serde(deserialize_with = "null_is_default")]
     addresses: Box<[Address]>,
     #[serde(deserialize_with = "network_unavailable")]
-    conditions: Option<Condition>,
+    conditions: Option<NodeCondition>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
@@ -51,7 +51,7 @@ struct Address {
 /// Keeps only the condition that this controller writes. The others change with every heartbeat.
 fn network_unavailable<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Condition>, D::Error> {
+) -> Result<Option<NodeCondition>, D::Error> {
     #[derive(Deserialize)]
     struct Entry {
         r#type: SharedStr,
@@ -63,7 +63,7 @@ fn network_unavailable<'de, D: Deserializer<'de>>(
     let ours = entries
         .into_iter()
         .find(|entry| &*entry.r#type == "NetworkUnavailable");
-    Ok(ours.map(|entry| Condition {
+    Ok(ours.map(|entry| NodeCondition {
         status: &*entry.status == "True",
         reason: entry.reason.unwrap_or_default(),
     }))

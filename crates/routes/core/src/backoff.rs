@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use weft_model::SharedStr;
 
-use crate::{Action, Cidr, Moment, NextHop, ProviderError, Random, Step};
+use crate::{Cidr, Moment, NextHop, ProviderError, Random, RouteAction, Step};
 
 /// Retry times of routes whose change failed.
 ///
@@ -34,12 +34,12 @@ struct Subject {
 impl Subject {
     fn of(step: &Step) -> Self {
         match &step.action {
-            Action::Create { new, .. } | Action::Replace { new, .. } => Self {
+            RouteAction::Create { new, .. } | RouteAction::Replace { new, .. } => Self {
                 node: Some(new.node.clone()),
                 uid: Some(new.uid.clone()),
                 next_hop: new.next_hop.clone(),
             },
-            Action::Delete { old, .. } => Self {
+            RouteAction::Delete { old, .. } => Self {
                 node: None,
                 uid: None,
                 next_hop: old.next_hop.clone(),
@@ -112,7 +112,7 @@ impl Backoff {
     /// A step was done. A delete makes room for those that wait for the quota.
     pub fn succeeded(&mut self, step: &Step) {
         self.entries.remove(step.destination());
-        if matches!(step.action, Action::Delete { .. }) {
+        if matches!(step.action, RouteAction::Delete { .. }) {
             self.entries
                 .retain(|_, entry| entry.error != ProviderError::Quota);
         }

@@ -7,7 +7,7 @@ use weft_model::ExponentialDelay;
 use crate::Moment;
 
 /// The calls that the provider still allows, as its answers report them, shared out by
-/// [`Priority`].
+/// [`CallPriority`].
 ///
 /// Autoscalers, volume drivers and people use the same limit, so a reserve is left: creates may use
 /// everything, because a node waits for them; deletes leave a tenth, verification a quarter.
@@ -47,7 +47,7 @@ pub struct RateLimit {
 
 /// Purpose of a call, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
+pub enum CallPriority {
     /// A create: a node waits for it.
     Create,
     /// A delete: the route may take up quota or an address.
@@ -56,7 +56,7 @@ pub enum Priority {
     Verify,
 }
 
-impl Priority {
+impl CallPriority {
     fn reserve(self) -> f64 {
         match self {
             Self::Create => 0.0,
@@ -111,7 +111,7 @@ impl Budget {
     }
 
     /// Earliest time at which a call of this priority may be made.
-    pub fn ready_at(&self, priority: Priority, now: Moment) -> Moment {
+    pub fn ready_at(&self, priority: CallPriority, now: Moment) -> Moment {
         let open = self.paused_until.unwrap_or_default().max(now);
         let Some(known) = self.known else {
             return open;

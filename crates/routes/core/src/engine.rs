@@ -1,6 +1,6 @@
 //! The route controller in watch mode, as a state machine without I/O.
 //!
-//! Node events and provider answers go in, [`Command`]s come out. Node events cost mutations only;
+//! Node events and provider answers go in, [`RouteCommand`]s come out. Node events cost mutations only;
 //! the table is read at the start, after uncertain answers and outside changes, and to verify.
 
 use std::{
@@ -12,17 +12,17 @@ use ipnet::IpNet;
 use weft_model::SharedStr;
 
 use crate::{
-    Backoff, Budget, Cidr, ConditionChange, Drift, Moment, MutationQueue, NextHop, Node, Offer,
-    Policy, Priority, ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan,
+    Backoff, Budget, CallPriority, Cidr, ConditionChange, Drift, Moment, MutationQueue, NextHop,
+    Node, Offer, Policy, ProviderError, Random, RateLimit, Reason, Refusal, Route, RoutePlan,
     Schedule, Step, TableCache, Ticket, Timing, Trigger, backoff::wait, plan, watch::NodeWatch,
 };
 
-/// A request of a [`Controller`] to its driver, which reports the result back.
+/// A request of a [`RouteController`] to its driver, which reports the result back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Read the table and report it with [`Controller::listed`].
+pub enum RouteCommand {
+    /// Read the table and report it with [`RouteController::listed`].
     List,
-    /// Change a route and report the end with [`Controller::mutated`].
+    /// Change a route and report the end with [`RouteController::mutated`].
     Mutate(Ticket, Step),
     /// Write a node's condition.
     Write(ConditionChange),
@@ -46,9 +46,9 @@ pub enum Notice {
 }
 
 /// Decides what to do and when. Its driver passes in events and answers with the time at which they
-/// came, executes the commands of [`Controller::poll`], and polls again at [`Controller::wake`] if
+/// came, executes the commands of [`RouteController::poll`], and polls again at [`RouteController::wake`] if
 /// nothing happens before.
-pub trait Controller {
+pub trait RouteController {
     /// A node was added or changed.
     fn node_applied(&mut self, node: Node, now: Moment);
     /// A node was deleted.
@@ -76,7 +76,7 @@ pub trait Controller {
         Vec::new()
     }
     /// The commands to execute now; each is returned once.
-    fn poll(&mut self, now: Moment) -> Vec<Command>;
+    fn poll(&mut self, now: Moment) -> Vec<RouteCommand>;
     /// Time at which to poll again if nothing happens before; `None` to wait for an event.
     fn wake(&self, now: Moment) -> Option<Moment>;
 }
@@ -100,7 +100,7 @@ pub struct Engine {
     missing: BTreeMap<SharedStr, BTreeSet<Cidr>>,
     blocked: BTreeSet<SharedStr>,
     refused: Vec<Refusal>,
-    out: Vec<Command>,
+    out: Vec<RouteCommand>,
 }
 
 impl Engine {
@@ -163,7 +163,7 @@ impl Engine {
     }
 
     fn notify(&mut self, notice: Notice) {
-        self.out.push(Command::Notify(notice));
+        self.out.push(RouteCommand::Notify(notice));
     }
 
     fn notify_refusals(&mut self, plan: &RoutePlan) {
@@ -218,7 +218,7 @@ impl Engine {
             node.network_unavailable = Some(reason.to_condition());
             let node = name.clone();
             self.out
-                .push(Command::Write(ConditionChange { node, reason }));
+                .push(RouteCommand::Write(ConditionChange { node, reason }));
         }
     }
 
@@ -277,7 +277,7 @@ impl Engine {
         self.budget.spend();
         self.asked = now;
         self.trigger = trigger;
-        self.out.push(Command::List);
+        self.out.push(RouteCommand::List);
     }
 
     fn mutate(&mut self, now: Moment) {
@@ -292,7 +292,7 @@ impl Engine {
             match offer {
                 Offer::Go(ticket, step) => {
                     self.budget.spend();
-                    self.out.push(Command::Mutate(ticket, *step));
+                    self.out.push(RouteCommand::Mutate(ticket, *step));
                 }
                 Offer::Later(at) => {
                     self.queue_wake = Some(at);
@@ -305,14 +305,14 @@ impl Engine {
 }
 
 /// Lists that nodes wait for may use the calls that verification has to leave.
-fn purpose(trigger: Trigger) -> Priority {
+fn purpose(trigger: Trigger) -> CallPriority {
     match trigger {
-        Trigger::Start | Trigger::Doubt | Trigger::NodeChange => Priority::Create,
-        Trigger::Periodic => Priority::Verify,
+        Trigger::Start | Trigger::Doubt | Trigger::NodeChange => CallPriority::Create,
+        Trigger::Periodic => CallPriority::Verify,
     }
 }
 
-impl Controller for Engine {
+impl RouteController for Engine {
     fn node_applied(&mut self, node: Node, now: Moment) {
         let name = node.name.clone();
         if self.watch.apply(node, &self.policy) {
@@ -410,7 +410,7 @@ impl Controller for Engine {
         self.budget.observe(rate, now);
     }
 
-    fn poll(&mut self, now: Moment) -> Vec<Command> {
+    fn poll(&mut self, now: Moment) -> Vec<RouteCommand> {
         self.list_if_due(now);
         if self.schedule.next_pass().is_some_and(|at| at <= now) {
             self.pass(Trigger::NodeChange, now);

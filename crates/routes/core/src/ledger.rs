@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use crate::{Moment, NextHop, RoutePlan, Step, Ticket, Wanted, WriteOutcome};
 
 /// Destination and next hop of a route that is ours.
-pub type Entry = (IpNet, NextHop);
+pub type LedgerEntry = (IpNet, NextHop);
 
 /// Time between a failed write of the record and the next, unless a mutation waits for it.
 const RETRY: Duration = Duration::from_secs(30);
@@ -19,12 +19,12 @@ const RETRY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Ledger {
     /// The stored entries, as of the last successful write.
-    recorded: BTreeSet<Entry>,
+    recorded: BTreeSet<LedgerEntry>,
     /// The routes of the last plan, so that a burst of routes is one write.
-    intended: BTreeSet<Entry>,
+    intended: BTreeSet<LedgerEntry>,
     /// Mutations that wait for their entries to be stored.
     held: Vec<(Ticket, Step)>,
-    saving: Option<BTreeSet<Entry>>,
+    saving: Option<BTreeSet<LedgerEntry>>,
     not_before: Moment,
     /// True if the stored entries differ from those to store; `None` until they are compared again.
     outdated: Option<bool>,
@@ -41,7 +41,7 @@ pub enum Activity {
 
 impl Ledger {
     /// Starts from the stored record.
-    pub fn new(recorded: BTreeSet<Entry>) -> Self {
+    pub fn new(recorded: BTreeSet<LedgerEntry>) -> Self {
         Self {
             recorded,
             intended: BTreeSet::new(),
@@ -77,7 +77,8 @@ impl Ledger {
         let written = |(_, step): &mut (Ticket, Step)| {
             let key = step.wanted().and_then(Wanted::key);
             // The write under way may remove the entry.
-            let stays = |key: &Entry| saving.as_ref().is_none_or(|saving| saving.contains(key));
+            let stays =
+                |key: &LedgerEntry| saving.as_ref().is_none_or(|saving| saving.contains(key));
             key.is_none_or(|key| recorded.contains(&key) && stays(&key))
         };
         let released: Vec<_> = self.held.extract_if(.., written).collect();
@@ -88,9 +89,9 @@ impl Ledger {
     }
 
     /// The entries to store, given the routes that the controller knows to be ours.
-    fn wanted(&self, owned: Vec<Entry>) -> BTreeSet<Entry> {
+    fn wanted(&self, owned: Vec<LedgerEntry>) -> BTreeSet<LedgerEntry> {
         let held = self.held.iter().filter_map(|(_, step)| step.wanted());
-        let mut entries: BTreeSet<Entry> = owned.into_iter().collect();
+        let mut entries: BTreeSet<LedgerEntry> = owned.into_iter().collect();
         entries.extend(held.filter_map(Wanted::key));
         entries.extend(self.intended.iter().cloned());
         entries
@@ -100,10 +101,10 @@ impl Ledger {
     /// routes that the controller knows to be ours; it is called only if something changed.
     pub fn save(
         &mut self,
-        owned: impl FnOnce() -> Vec<Entry>,
+        owned: impl FnOnce() -> Vec<LedgerEntry>,
         activity: Activity,
         now: Moment,
-    ) -> Option<BTreeSet<Entry>> {
+    ) -> Option<BTreeSet<LedgerEntry>> {
         let may = activity == Activity::Idle && self.not_before <= now;
         if self.saving.is_some() || self.held.is_empty() && !may || self.outdated == Some(false) {
             return None;
@@ -123,7 +124,7 @@ impl Ledger {
     /// A write of the record ended. Returns the mutations that cannot start.
     pub fn saved(
         &mut self,
-        entries: BTreeSet<Entry>,
+        entries: BTreeSet<LedgerEntry>,
         outcome: WriteOutcome,
         now: Moment,
     ) -> Vec<(Ticket, Step)> {
@@ -142,11 +143,11 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Action, Cidr, CreateReason, NextHop, Wanted};
+    use crate::{Cidr, CreateReason, NextHop, RouteAction, Wanted};
 
     use super::*;
 
-    fn entry(number: u8) -> Entry {
+    fn entry(number: u8) -> LedgerEntry {
         let net = format!("10.244.{number}.0/24").parse().unwrap();
         let hop = format!("10.0.0.{number}").parse().unwrap();
         (net, NextHop::Address(hop))
@@ -164,7 +165,7 @@ mod tests {
         };
         let reason = CreateReason::Missing;
         Step {
-            action: Action::Create { new, reason },
+            action: RouteAction::Create { new, reason },
         }
     }
 

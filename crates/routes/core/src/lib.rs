@@ -30,24 +30,24 @@ mod write_outcome;
 
 pub use answer::{Answer, InstanceAddresses};
 pub use backoff::Backoff;
-pub use budget::{Budget, LONGEST_PAUSE, Priority, RateLimit};
+pub use budget::{Budget, CallPriority, LONGEST_PAUSE, RateLimit};
 pub use cidr::{Cidr, CidrError};
 pub use condition_queue::ConditionQueue;
-pub use engine::{Command, Controller, Engine, Notice};
+pub use engine::{Engine, Notice, RouteCommand, RouteController};
 pub use error::ProviderError;
 pub use instances::Instances;
 pub use joining::JoiningNodes;
-pub use ledger::{Activity, Entry, Ledger};
+pub use ledger::{Activity, Ledger, LedgerEntry};
 pub use mutation_queue::{MutationQueue, Offer, Ticket};
-pub use node::{AddressKind, Blocks, Condition, Node, NodeAddress, NodeList};
+pub use node::{AddressKind, Blocks, Node, NodeAddress, NodeCondition, NodeList};
 pub use plan::{
-    Action, ConditionChange, CreateReason, DeleteReason, Forecast, LeftAlone, LeftReason, Reason,
-    Refusal, RefusalReason, ReplaceReason, RoutePlan, Step, Verdict, Wanted, Withheld,
+    ConditionChange, CreateReason, DeleteReason, Forecast, LeftAlone, LeftReason, Reason, Refusal,
+    RefusalReason, ReplaceReason, RouteAction, RoutePlan, Step, Verdict, Wanted, Withheld,
     WithheldReason, plan,
 };
 pub use policy::{ConditionPolicy, DeleteCap, NextHopKind, Policy, Semantics, Unmarked};
-pub use reconciler::{PassEnd, PassTimer, Reconciler, Ticker};
-pub use route::{Mark, NextHop, Route, Target};
+pub use reconciler::{PassEnd, PassTimer, RouteReconciler, Ticker};
+pub use route::{Mark, NextHop, Route, RouteTarget};
 pub use schedule::{Schedule, Timing, Trigger};
 pub use table_cache::{Drift, TableCache};
 pub use watch::NodeWatch;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use weft_model::SharedStr;
 
-use crate::{Action, Backoff, Budget, Cidr, Moment, Priority, Step, TableCache};
+use crate::{Backoff, Budget, CallPriority, Cidr, Moment, RouteAction, Step, TableCache};
 
 /// The mutations of one route table that wait or are under way.
 ///
@@ -117,7 +117,7 @@ impl MutationQueue {
                 soonest = Some(soonest.map_or(ready, |known| known.min(ready)));
             }
             // Wanted routes never overlap each other; only a delete can block another step.
-            if matches!(step.action, Action::Delete { .. }) {
+            if matches!(step.action, RouteAction::Delete { .. }) {
                 held.push(step);
             }
         }
@@ -171,9 +171,9 @@ fn claim(step: &Step) -> Option<Claim> {
 }
 
 /// Priority of a step in the budget of calls.
-pub(crate) fn priority(step: &Step) -> Priority {
+pub(crate) fn priority(step: &Step) -> CallPriority {
     match step.action {
-        Action::Create { .. } | Action::Replace { .. } => Priority::Create,
-        Action::Delete { .. } => Priority::Delete,
+        RouteAction::Create { .. } | RouteAction::Replace { .. } => CallPriority::Create,
+        RouteAction::Delete { .. } => CallPriority::Delete,
     }
 }

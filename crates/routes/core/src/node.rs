@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
-use crate::{Cidr, Mark, NextHop, Route, Target};
+use crate::{Cidr, Mark, NextHop, Route, RouteTarget};
 
 /// A Node, reduced to what routes need.
 ///
@@ -35,7 +35,7 @@ pub struct Node {
     /// kubelet writes its own addresses, so a compromised one could claim those of another machine.
     pub instance_addresses: Option<Vec<IpAddr>>,
     /// The `NetworkUnavailable` condition, if the node has one.
-    pub network_unavailable: Option<Condition>,
+    pub network_unavailable: Option<NodeCondition>,
     /// Values of the labels in the provider's `trigger_labels`; a change triggers a pass.
     pub triggers: Vec<SharedStr>,
 }
@@ -137,7 +137,7 @@ pub enum AddressKind {
 
 /// A node condition, reduced to what decides whether to write it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct NodeCondition {
     /// `status`: whether the network is *un*available.
     pub status: bool,
     /// The `reason` field.
@@ -189,10 +189,10 @@ impl NodeList {
             }
         }
         for route in routes {
-            if route.target == Target::Unknown
+            if route.target == RouteTarget::Unknown
                 && let Some(name) = route.next_hop.as_ref().and_then(|hop| holders.get(hop))
             {
-                route.target = Target::Node((*name).clone());
+                route.target = RouteTarget::Node((*name).clone());
             }
         }
     }

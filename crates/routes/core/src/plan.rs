@@ -20,7 +20,7 @@ mod upstream;
 mod verdict;
 
 pub use refusal::{Refusal, RefusalReason};
-pub use step::{Action, CreateReason, DeleteReason, ReplaceReason, Step, Wanted};
+pub use step::{CreateReason, DeleteReason, ReplaceReason, RouteAction, Step, Wanted};
 pub use verdict::{ConditionChange, Reason, Verdict};
 
 /// Plans a pass.
@@ -71,14 +71,14 @@ impl RoutePlan {
 
     /// Number of creates, replacements and deletes.
     pub fn counts(&self) -> (usize, usize, usize) {
-        let count = |wanted: fn(&Action) -> bool| {
+        let count = |wanted: fn(&RouteAction) -> bool| {
             let actions = self.steps.iter().map(|step| &step.action);
             actions.filter(|action| wanted(action)).count()
         };
         (
-            count(|action| matches!(action, Action::Create { .. })),
-            count(|action| matches!(action, Action::Replace { .. })),
-            count(|action| matches!(action, Action::Delete { .. })),
+            count(|action| matches!(action, RouteAction::Create { .. })),
+            count(|action| matches!(action, RouteAction::Replace { .. })),
+            count(|action| matches!(action, RouteAction::Delete { .. })),
         )
     }
 }

@@ -12,8 +12,8 @@ use std::{
 use ipnet::IpNet;
 
 use crate::{
-    Action, Command, Controller, Moment, NextHop, Node, NodeList, Notice, Policy, ProviderError,
-    Random, Route, RoutePlan, Ticket, Trigger, plan,
+    Moment, NextHop, Node, NodeList, Notice, Policy, ProviderError, Random, Route, RouteAction,
+    RouteCommand, RouteController, RoutePlan, Ticket, Trigger, plan,
 };
 
 /// Mutations of one pass that upstream lets run at once.
@@ -77,14 +77,14 @@ impl PassTimer for Ticker {
 /// Reads the table, starts all changes at once, waits for all of them, writes conditions. Changes
 /// that failed are left to the next pass.
 #[derive(Debug)]
-pub struct Reconciler<C> {
+pub struct RouteReconciler<C> {
     policy: Policy,
     timer: C,
     nodes: NodeList,
     random: Random,
     phase: Phase,
     tickets: u64,
-    out: Vec<Command>,
+    out: Vec<RouteCommand>,
     record: Vec<(IpNet, NextHop)>,
 }
 
@@ -106,7 +106,7 @@ struct Work {
     deletes_open: usize,
 }
 
-impl<C: PassTimer> Reconciler<C> {
+impl<C: PassTimer> RouteReconciler<C> {
     /// Runs a pass whenever the timer says so. The seed is for jitter.
     pub fn new(policy: Policy, timer: C, seed: u64) -> Self {
         Self {
@@ -146,7 +146,7 @@ impl<C: PassTimer> Reconciler<C> {
             self.tickets += 1;
             work.running.insert(ticket, step);
             let step = work.plan.steps[step].clone();
-            self.out.push(Command::Mutate(ticket, step));
+            self.out.push(RouteCommand::Mutate(ticket, step));
         }
         if work.running.is_empty() && work.waiting.is_empty() && work.later.is_empty() {
             self.finish(now);
@@ -160,7 +160,7 @@ impl<C: PassTimer> Reconciler<C> {
                 if let Some(node) = self.nodes.nodes.get_mut(&change.node) {
                     node.network_unavailable = Some(change.reason.to_condition());
                 }
-                self.out.push(Command::Write(change));
+                self.out.push(RouteCommand::Write(change));
             }
         }
         self.timer.ended(PassEnd::Completed, now);
@@ -169,7 +169,7 @@ impl<C: PassTimer> Reconciler<C> {
 
 impl Work {
     fn new(plan: RoutePlan) -> Self {
-        let is_delete = |step: &&crate::Step| matches!(step.action, Action::Delete { .. });
+        let is_delete = |step: &&crate::Step| matches!(step.action, RouteAction::Delete { .. });
         Self {
             waiting: (0..plan.executable().len()).collect(),
             deletes_open: plan.executable().iter().filter(is_delete).count(),
@@ -207,7 +207,7 @@ impl Work {
     }
 }
 
-impl<C: PassTimer> Controller for Reconciler<C> {
+impl<C: PassTimer> RouteController for RouteReconciler<C> {
     fn node_applied(&mut self, node: Node, now: Moment) {
         let name = node.name.clone();
         self.replace(&name, Some(node), now);
@@ -255,11 +255,12 @@ impl<C: PassTimer> Controller for Reconciler<C> {
                 self.record = plan.kept.iter().filter_map(Route::key).collect();
                 self.record.sort_unstable();
                 let notice = Notice::Pass(Trigger::Periodic, Box::new(plan.clone()));
-                self.out.push(Command::Notify(notice));
+                self.out.push(RouteCommand::Notify(notice));
                 self.phase = Phase::Working(Box::new(Work::new(plan)));
             }
             Err(error) => {
-                self.out.push(Command::Notify(Notice::ListFailed(error)));
+                self.out
+                    .push(RouteCommand::Notify(Notice::ListFailed(error)));
                 self.phase = Phase::Idle;
                 self.timer.ended(PassEnd::ListFailed, now);
             }
@@ -282,8 +283,11 @@ impl<C: PassTimer> Controller for Reconciler<C> {
         }
         if let Err(error) = result {
             let step = Box::new(work.plan.steps[step].clone());
-            self.out
-                .push(Command::Notify(Notice::Failed(step, error, now + pause)));
+            self.out.push(RouteCommand::Notify(Notice::Failed(
+                step,
+                error,
+                now + pause,
+            )));
         }
     }
 
@@ -293,13 +297,13 @@ impl<C: PassTimer> Controller for Reconciler<C> {
         self.record.clone()
     }
 
-    fn poll(&mut self, now: Moment) -> Vec<Command> {
+    fn poll(&mut self, now: Moment) -> Vec<RouteCommand> {
         self.advance(now);
         let due = self.timer.due().is_some_and(|at| at <= now);
         if due && self.nodes.complete && matches!(self.phase, Phase::Idle) {
             self.timer.started(now);
             self.phase = Phase::Listing;
-            self.out.push(Command::List);
+            self.out.push(RouteCommand::List);
         }
         std::mem::take(&mut self.out)
     }

@@ -13,7 +13,7 @@ pub struct Route {
     /// The range that is routed.
     pub destination: Cidr,
     /// The node that packets are sent to.
-    pub target: Target,
+    pub target: RouteTarget,
     /// The next hop, if the provider reports it.
     pub next_hop: Option<NextHop>,
     /// The addresses of the node that the provider recorded with the route. `None` for providers
@@ -32,7 +32,7 @@ impl Route {
     pub fn to_node(destination: Cidr, node: &str) -> Self {
         Self {
             destination,
-            target: Target::Node(SharedStr::interned(node)),
+            target: RouteTarget::Node(SharedStr::interned(node)),
             next_hop: None,
             target_addresses: None,
             blackhole: false,
@@ -55,7 +55,7 @@ impl fmt::Display for Route {
         if let Some(next_hop) = &self.next_hop {
             write!(f, " via {next_hop}")?;
         }
-        if let Target::Node(node) = &self.target {
+        if let RouteTarget::Node(node) = &self.target {
             write!(f, " (node {node})")?;
         }
         if self.blackhole {
@@ -67,14 +67,14 @@ impl fmt::Display for Route {
 
 /// The node that a route leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Target {
+pub enum RouteTarget {
     /// The node of that name; there need not be a Node object of that name.
     Node(SharedStr),
     /// Not known to the provider.
     Unknown,
 }
 
-impl Target {
+impl RouteTarget {
     /// The node's name, if known.
     pub fn node(&self) -> Option<&SharedStr> {
         match self {

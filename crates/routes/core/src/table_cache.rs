@@ -7,7 +7,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use crate::{Action, Cidr, Mark, Moment, NextHop, NodeList, Route, Step, Wanted};
+use crate::{Cidr, Mark, Moment, NextHop, NodeList, Route, RouteAction, Step, Wanted};
 
 /// The provider's table as last listed, with our own mutations since.
 ///
@@ -101,7 +101,7 @@ impl TableCache {
 
     /// A mutation was done.
     pub fn applied(&mut self, step: &Step, now: Moment) {
-        if let Action::Replace { old, .. } | Action::Delete { old, .. } = &step.action {
+        if let RouteAction::Replace { old, .. } | RouteAction::Delete { old, .. } = &step.action {
             self.forget(old);
         }
         if let Some(wanted) = step.wanted() {

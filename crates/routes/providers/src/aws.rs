@@ -8,7 +8,7 @@ use std::io;
 
 use futures::future::BoxFuture;
 use weft_model::SharedStr;
-use weft_routes::{Action, NextHop, NextHopKind, ProviderError, Route, Step, Wanted};
+use weft_routes::{NextHop, NextHopKind, ProviderError, Route, RouteAction, Step, Wanted};
 
 use crate::{Answer, Calls, Capabilities, InstanceAddresses, Provider};
 
@@ -56,9 +56,9 @@ impl AwsProvider {
 
     async fn do_step(&self, step: &Step) -> Result<(), ProviderError> {
         match &step.action {
-            Action::Create { new, .. } => self.create(new).await,
-            Action::Replace { new, .. } => self.replace(new).await,
-            Action::Delete { old, .. } => self.delete(old).await,
+            RouteAction::Create { new, .. } => self.create(new).await,
+            RouteAction::Replace { new, .. } => self.replace(new).await,
+            RouteAction::Delete { old, .. } => self.delete(old).await,
         }
     }
 

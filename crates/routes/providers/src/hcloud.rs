@@ -7,7 +7,9 @@ use std::{io, sync::Arc};
 
 use futures::future::BoxFuture;
 use weft_model::{IpFamily, SharedStr};
-use weft_routes::{Action, Cidr, Mark, NextHop, ProviderError, Route, Step, Target, Wanted};
+use weft_routes::{
+    Cidr, Mark, NextHop, ProviderError, Route, RouteAction, RouteTarget, Step, Wanted,
+};
 
 use crate::{Answer, Calls, Capabilities, InstanceAddresses, Provider};
 
@@ -63,9 +65,9 @@ impl HcloudProvider {
 
     async fn do_step(&self, step: &Step) -> Answer<()> {
         match &step.action {
-            Action::Create { new, .. } => self.create(new).await,
-            Action::Delete { old, .. } => self.delete(old).await,
-            Action::Replace { old, new, .. } => self.replace(old, new).await,
+            RouteAction::Create { new, .. } => self.create(new).await,
+            RouteAction::Delete { old, .. } => self.delete(old).await,
+            RouteAction::Replace { old, new, .. } => self.replace(old, new).await,
         }
     }
 
@@ -128,7 +130,7 @@ fn to_route(listed: &wire::Route) -> Route {
     let gateway = listed.gateway.parse().ok();
     Route {
         destination: Cidr::parse(&listed.destination),
-        target: Target::Unknown,
+        target: RouteTarget::Unknown,
         next_hop: gateway.map(NextHop::Address),
         target_addresses: None,
         blackhole: false,

@@ -1,8 +1,9 @@
 //! Provider `memory`: a simulated route table in this process.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use weft_model::SharedStr;
 use weft_routes::{
@@ -47,7 +48,7 @@ impl MemoryProvider {
     /// Changes the known instances.
     pub fn change_instances(&self, change: impl FnOnce(&mut InstanceAddresses)) {
         if let Some(instances) = &self.instances {
-            change(&mut instances.lock().unwrap_or_else(PoisonError::into_inner));
+            change(&mut instances.lock());
         }
     }
 
@@ -65,7 +66,7 @@ impl MemoryProvider {
 
     /// Reads the simulated provider, or changes it without the controller's knowledge.
     pub fn with_table<T>(&self, look: impl FnOnce(&mut Simulated) -> T) -> T {
-        look(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.table.lock())
     }
 
     /// Every route in the table.

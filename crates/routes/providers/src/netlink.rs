@@ -22,7 +22,7 @@ use weft_host::{
     routing::{Deletion, Events, Hop, KernelRoute, Reach, RouteKind, Routing, Write},
 };
 use weft_model::IpFamily;
-use weft_routes::{Action, ProviderError, Route, Step, Wanted};
+use weft_routes::{ProviderError, Route, RouteAction, Step, Wanted};
 
 use crate::{Answer, Calls, Capabilities, Provider};
 
@@ -316,11 +316,11 @@ impl Provider for NetlinkProvider {
         Box::pin(async move {
             let calls = &self.calls;
             let done = match &step.action {
-                Action::Create { new, .. } => calls.count("create", self.create(new)).await,
-                Action::Replace { old, new, .. } => {
+                RouteAction::Create { new, .. } => calls.count("create", self.create(new)).await,
+                RouteAction::Replace { old, new, .. } => {
                     calls.count("replace", self.replace(old, new)).await
                 }
-                Action::Delete { old, .. } => calls.count("delete", self.delete(old)).await,
+                RouteAction::Delete { old, .. } => calls.count("delete", self.delete(old)).await,
             };
             done.into()
         })

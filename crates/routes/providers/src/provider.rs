@@ -31,7 +31,7 @@ pub trait Provider: Send + Sync + 'static {
     }
 
     /// Every route in the table, foreign ones included. Targets may be
-    /// [`weft_routes::Target::Unknown`]: nodes are found by next hop.
+    /// [`weft_routes::RouteTarget::Unknown`]: nodes are found by next hop.
     fn list(&self) -> BoxFuture<'_, Answer<Vec<Route>>>;
 
     /// Carries out one step. A replacement that failed half-way ends as

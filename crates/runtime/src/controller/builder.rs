@@ -1,11 +1,8 @@
 //! Construction of a controller: its watches, workers, limits and dependencies.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use weft_model::ObjectKey;
 
 use super::{

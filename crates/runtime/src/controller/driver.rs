@@ -1,11 +1,12 @@
 //! The driver of a machine: receives events, keeps the time, and carries out effects.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use futures::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     time::Instant,
@@ -334,5 +335,5 @@ impl<E: Send + 'static> Driver<E> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

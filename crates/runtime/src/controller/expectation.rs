@@ -3,16 +3,13 @@
 //! [`TrackedApi`] notes the version of every write; a worker puts a key back while a store lags
 //! behind.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use kube::{
     Api, Resource,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, timeout_at};
 use weft_model::ObjectKey;
@@ -52,14 +49,14 @@ impl<Q: QueueKey> Expectations<Q> {
             version: version.to_owned(),
             until: Instant::now() + patience,
         };
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         written.entry(cause.clone()).or_default().push(write);
     }
 
     /// Time that a key still has to wait for its own writes, if any.
     pub(super) fn unseen(&self, cause: &Q, stores: &Stores) -> Option<Duration> {
         let now = Instant::now();
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         let writes = written.get_mut(cause)?;
         // The latest first: the others are almost certainly older, so that a check costs no
         // more than one look where thousands of writes wait.

@@ -3,8 +3,10 @@
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use super::{Reasons, source::Sink};
 use crate::{AddOptions, Change, Kind, Mapper, Object, Predicate, Priority, QueueKey, Workqueue};
@@ -38,21 +40,18 @@ impl<Q: QueueKey> Inbox<Q> {
     }
 
     pub(super) fn note(&self, key: &Q, reason: Reasons) {
-        let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reasons = self.reasons.lock();
         reasons.entry(key.clone()).or_default().insert(reason);
     }
 
     pub(super) fn take_reasons(&self, key: &Q) -> Reasons {
-        let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reasons = self.reasons.lock();
         reasons.remove(key).unwrap_or_default()
     }
 
     /// Opens the queue, empty, for a new run.
     pub(super) fn reopen(&self) {
-        self.reasons
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.reasons.lock().clear();
         self.queue.reopen();
     }
 }

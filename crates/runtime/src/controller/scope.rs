@@ -1,12 +1,9 @@
 //! One run of a controller, unit or machine as its tasks see it: stop, start, lease and stores.
 
-use std::{
-    any::Any,
-    sync::{Arc, PoisonError, RwLock},
-    task::Poll,
-};
+use std::{any::Any, sync::Arc, task::Poll};
 
 use kube::Client;
+use parking_lot::RwLock;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weft_model::ObjectKey;
@@ -96,43 +93,40 @@ impl<K: Object> StoreView for Lister<K> {
 
 impl Stores {
     pub(super) fn add(&self, source: WatchId, kind: Kind, view: Arc<dyn StoreView>) {
-        let mut stores = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.0.write();
         stores.push(Store { source, kind, view });
     }
 
     pub(super) fn remove(&self, source: WatchId) {
-        let mut stores = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.0.write();
         stores.retain(|store| store.source != source);
     }
 
     pub(super) fn clear(&self) {
-        self.0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.0.write().clear();
     }
 
     pub(super) fn lister<K: Object>(&self) -> Option<Lister<K>> {
-        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.0.read();
         stores
             .iter()
             .find_map(|store| store.view.any().downcast_ref::<Lister<K>>().cloned())
     }
 
     pub(super) fn lister_of_source<K: Object>(&self, source: WatchId) -> Option<Lister<K>> {
-        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.0.read();
         let store = stores.iter().find(|store| store.source == source)?;
         store.view.any().downcast_ref::<Lister<K>>().cloned()
     }
 
     pub(super) fn lister_of_kind<K: Object>(&self, kind: &Kind) -> Option<Lister<K>> {
-        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.0.read();
         let mut stores = stores.iter().filter(|store| store.kind == *kind);
         stores.find_map(|store| store.view.any().downcast_ref::<Lister<K>>().cloned())
     }
 
     pub(super) fn has_reached(&self, kind: &Kind, key: &ObjectKey, version: &str) -> bool {
-        let stores = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.0.read();
         let mut relevant = stores.iter().filter(|store| store.kind == *kind);
         relevant.all(|store| store.view.has_reached(key, version))
     }

@@ -1,13 +1,9 @@
 //! Sources: move the changes of an informer to a controller.
 
-use std::{
-    any::Any,
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{any::Any, collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::Instant};
 use weft_model::ObjectKey;
 
@@ -95,14 +91,7 @@ impl<K: Object, S: Sink<K>> AnySource for Source<K, S> {
         if self.optional {
             return Box::pin(self.follow_while_served(feed));
         }
-        let informer = feed
-            .cluster
-            .cache()
-            .informer_of::<K>(&self.kind, &self.spec);
-        feed.scope
-            .stores
-            .add(self.id, self.kind.clone(), Arc::new(informer.lister()));
-        let pump = Pump::new(self, feed, informer);
+        let pump = self.connect(feed);
         Box::pin(async move {
             let (reason, pump) = pump.run().await;
             pump.report(Report::Closed(pump.source.id, reason));
@@ -120,15 +109,21 @@ impl<K: Object, S: Sink<K>> AnySource for Source<K, S> {
                 .into_iter()
                 .map(|object| (object.key(), object))
                 .collect();
-            *self
-                .known_at_stop
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = known;
+            *self.known_at_stop.lock() = known;
         }
     }
 }
 
 impl<K: Object, S: Sink<K>> Source<K, S> {
+    /// Subscribes to the kind and offers its store to the run.
+    fn connect(self: Arc<Self>, feed: Feed) -> Pump<K, S> {
+        let cache = feed.cluster.cache();
+        let informer = cache.informer_of::<K>(&self.kind, &self.spec);
+        let stores = &feed.scope.stores;
+        stores.add(self.id, self.kind.clone(), Arc::new(informer.lister()));
+        Pump::new(self, feed, informer)
+    }
+
     /// An optional source follows its kind while that is served and holds nothing up while it is
     /// not.
     async fn follow_while_served(self: Arc<Self>, feed: Feed) {
@@ -141,14 +136,7 @@ impl<K: Object, S: Sink<K>> Source<K, S> {
             {
                 return;
             }
-            let informer = feed
-                .cluster
-                .cache()
-                .informer_of::<K>(&self.kind, &self.spec);
-            feed.scope
-                .stores
-                .add(self.id, self.kind.clone(), Arc::new(informer.lister()));
-            let (reason, pump) = Pump::new(self.clone(), feed.clone(), informer).run().await;
+            let (reason, pump) = self.clone().connect(feed.clone()).run().await;
             feed.scope.stores.remove(self.id);
             if reason != StopReason::KindRemoved {
                 // Evicted while its kind is served: a failure, optional or not.
@@ -266,13 +254,7 @@ impl<K: Object, S: Sink<K>> Pump<K, S> {
     }
 
     async fn replay_deletes(&self) {
-        let known = std::mem::take(
-            &mut *self
-                .source
-                .known_at_stop
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let known = std::mem::take(&mut *self.source.known_at_stop.lock());
         let lister = self.informer.lister();
         for (key, last) in known {
             let now = lister.get(&key).ok().flatten();

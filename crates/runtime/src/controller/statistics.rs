@@ -1,10 +1,8 @@
 //! Counters of one controller.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::ControllerState;
@@ -53,28 +51,19 @@ impl ControllerStatistics {
 
     pub(crate) fn note_error(&self, error: String) {
         self.error.fetch_add(1, Relaxed);
-        *self
-            .last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *self.last_error.lock() = Some(error);
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {
-        self.last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.last_error.lock().clone()
     }
 
     pub(crate) fn note_state(&self, state: ControllerState) {
         self.transitions.fetch_add(1, Relaxed);
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.lock() = state;
     }
 
     pub(crate) fn state(&self) -> ControllerState {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.state.lock().clone()
     }
 }

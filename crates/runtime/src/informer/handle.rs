@@ -2,10 +2,11 @@
 
 use std::{
     hash::Hash,
-    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::histogram::Histogram;
 use serde::Serialize;
 use tokio::{
@@ -13,6 +14,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
+use weft_model::ResourceVersion;
 
 use super::{
     Index, InformerKey, InformerState, InformerStopped, Lister, StopReason, Subscription,
@@ -20,7 +22,7 @@ use super::{
     hub::Hub,
     index::{IndexCell, Indexed},
 };
-use crate::{Object, ResourceVersion};
+use crate::Object;
 
 /// A counted handle to a shared informer: as long as one exists, the kind is watched.
 ///
@@ -172,7 +174,7 @@ impl<K: Object> Shared<K> {
     }
 
     pub(super) fn read<R>(&self, look: impl FnOnce(&Hub<K>) -> R) -> Result<R, InformerStopped> {
-        let hub = self.hub.read().unwrap_or_else(PoisonError::into_inner);
+        let hub = self.hub.read();
         match hub.stopped() {
             Some(reason) => Err(InformerStopped {
                 key: Box::new(self.key.clone()),
@@ -183,7 +185,7 @@ impl<K: Object> Shared<K> {
     }
 
     pub(crate) fn write<R>(&self, change: impl FnOnce(&mut Hub<K>) -> R) -> R {
-        change(&mut self.hub.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.hub.write())
     }
 
     pub(super) fn version(&self) -> ResourceVersion {
@@ -213,7 +215,7 @@ impl<K: Object> Shared<K> {
             statistics.last_event = Some(Instant::now());
             statistics.events += 1;
             if statistics.version.as_str() != version {
-                statistics.version = ResourceVersion::new(version);
+                statistics.version = ResourceVersion::from(version);
             }
         });
     }
@@ -242,12 +244,7 @@ impl<K: Object> Shared<K> {
     }
 
     fn statistics<R>(&self, with: impl FnOnce(&mut Statistics) -> R) -> R {
-        with(
-            &mut self
-                .statistics
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        with(&mut self.statistics.lock())
     }
 }
 
@@ -307,7 +304,7 @@ impl<K: Object> AnyInformer for Shared<K> {
 
     fn info(&self) -> InformerInfo {
         let state = self.state.borrow().clone();
-        let hub = self.hub.read().unwrap_or_else(PoisonError::into_inner);
+        let hub = self.hub.read();
         let (backlog, subscribers) = hub.backlog();
         let mut undecodable: Vec<_> = hub.undecodable().cloned().collect();
         undecodable.sort_by(|left, right| left.key.cmp(&right.key));

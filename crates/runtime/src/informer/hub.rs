@@ -8,12 +8,12 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use weft_model::ObjectKey;
+use weft_model::{ObjectKey, is_older_version};
 
 use super::{
     Change, StopReason, UndecodableObject, index::Indexed, pending::Pending, subscription::Mailbox,
 };
-use crate::{Object, object::is_older};
+use crate::Object;
 
 pub(crate) struct Hub<K: Object> {
     objects: HashMap<ObjectKey, Slot<K>>,
@@ -167,7 +167,7 @@ impl<K: Object> Hub<K> {
             hash_map::Entry::Occupied(entry) => entry.into_mut(),
         };
         let same_object = entry.object.uid() == object.uid();
-        let older = is_older(object.resource_version(), entry.object.resource_version());
+        let older = is_older_version(object.resource_version(), entry.object.resource_version());
         if older && !self.accept_older {
             entry.generation = generation;
             return Applied::Stale;

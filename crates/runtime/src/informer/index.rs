@@ -4,9 +4,10 @@ use std::{
     collections::{BTreeSet, HashMap},
     hash::Hash,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
+use parking_lot::RwLock;
 use weft_model::ObjectKey;
 
 use super::{Guard, InformerStopped, Shared};
@@ -85,7 +86,7 @@ impl<K: Object, V: Hash + Eq + Clone + Send + Sync + 'static> IndexCell<K, V> {
     }
 
     fn keys(&self, value: &V) -> Vec<ObjectKey> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.read();
         entries
             .by_value
             .get(value)
@@ -118,7 +119,7 @@ impl<V: Hash + Eq> Entries<V> {
 impl<K: Object, V: Hash + Eq + Clone + Send + Sync + 'static> Indexed<K> for IndexCell<K, V> {
     fn set(&self, key: &ObjectKey, object: &K) {
         let values = self.values(key, object);
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.write();
         if entries
             .by_key
             .get(key)
@@ -140,14 +141,11 @@ impl<K: Object, V: Hash + Eq + Clone + Send + Sync + 'static> Indexed<K> for Ind
     }
 
     fn remove(&self, key: &ObjectKey) {
-        self.entries
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .forget(key);
+        self.entries.write().forget(key);
     }
 
     fn clear(&self) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.write();
         *entries = Entries {
             by_value: HashMap::new(),
             by_key: HashMap::new(),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use weft_model::ObjectKey;
+use weft_model::{ObjectKey, is_older_version};
 
 use super::{Guard, InformerStopped, Shared, UndecodableObject};
-use crate::{Object, object::is_older};
+use crate::Object;
 
 /// Reads an informer's store. Holds the informer: the store it reads is always followed, and an
 /// informer that ended is an error, not an empty list.
@@ -60,8 +60,8 @@ impl<K: Object> Lister<K> {
     pub fn has_reached(&self, key: &ObjectKey, version: &str) -> Result<bool, InformerStopped> {
         let whole = self.shared.version();
         self.shared.read(|hub| match hub.get(key) {
-            Some(object) => !is_older(object.resource_version(), version),
-            None => !whole.is_empty() && !is_older(whole.as_str(), version),
+            Some(object) => !is_older_version(object.resource_version(), version),
+            None => !whole.is_empty() && !is_older_version(whole.as_str(), version),
         })
     }
 }

@@ -16,6 +16,7 @@ use std::{
 use futures::FutureExt;
 use kube::Client;
 use tokio::time::{Instant, sleep, timeout};
+use weft_model::is_older_version;
 
 use super::{
     InformerKey, InformerState, ListMode, Shared, UndecodableObject, WaitReason, WatchSpec,
@@ -24,7 +25,6 @@ use super::{
 use crate::{
     Object, WatchError,
     backoff::Backoff,
-    object::is_older,
     wire::{
         Collection, Decoded, Lines, ListReader, ListStart, Verdict, WatchEvent, decode_event, open,
     },
@@ -317,13 +317,13 @@ impl<K: Object> Reflector<K> {
     fn is_suspect(&self, step: Step, object: &K) -> bool {
         !self.known.is_empty()
             && !self.accepts_older(step)
-            && !is_older(&self.known, object.resource_version())
+            && !is_older_version(&self.known, object.resource_version())
             && !self.shared.write(|hub| hub.knows(&object.key()))
     }
 
     /// Checks the age of a complete list, then removes what it did not mention.
     fn finish_list(&mut self, step: Step, version: &str) -> Result<(), WatchError> {
-        if is_older(version, &self.known) {
+        if is_older_version(version, &self.known) {
             if !self.accepts_older(step) {
                 let known = self.known.clone();
                 return Err(WatchError::Stale {
@@ -403,7 +403,7 @@ impl<K: Object> Reflector<K> {
 
     /// Moves the version to resume from. Never backwards: a lagging server may repeat itself.
     fn move_to(&mut self, version: &str) {
-        if !version.is_empty() && !is_older(version, &self.known) {
+        if !version.is_empty() && !is_older_version(version, &self.known) {
             version.clone_into(&mut self.known);
         }
         self.shared.note_version(&self.known);

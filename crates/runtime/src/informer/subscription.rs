@@ -1,8 +1,9 @@
 //! Subscriptions: the change stream of one consumer of an informer.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::{Stream, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use weft_model::ObjectKey;
 
@@ -39,7 +40,7 @@ impl<K: Object> Mailbox<K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending<K>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 }
 

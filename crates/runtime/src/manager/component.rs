@@ -1,9 +1,11 @@
 //! Components of a manager and the phases in which they start.
 
-use std::{error::Error, sync::Arc};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
+
+use crate::Failure;
 
 /// Start order of components; they stop in reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +33,9 @@ impl Phase {
     ];
 }
 
+/// One run of a component.
+pub type ComponentRun = BoxFuture<'static, Result<(), Failure>>;
+
 /// A part of a process that a manager starts and stops.
 pub trait Component: Send + Sync + 'static {
     /// Name in logs and errors.
@@ -41,10 +46,7 @@ pub trait Component: Send + Sync + 'static {
 
     /// Runs until [`ComponentScope::stopped`]. An error ends the whole process in order. A
     /// component of [`Phase::Leader`] is run once per leadership term.
-    fn run(
-        self: Arc<Self>,
-        scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>>;
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun;
 }
 
 /// A component's side of its lifecycle: it reports readiness and receives the stop.

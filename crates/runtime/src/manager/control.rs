@@ -3,7 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use axum::{
@@ -13,11 +13,11 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::post,
 };
-use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use weft_listener::{ConnectionPool, Limits, PrivateSocket, serve};
 
 use super::{
-    Component, ComponentScope, Manager, Phase,
+    Component, ComponentRun, ComponentScope, Manager, Phase,
     server::{json, pages},
 };
 
@@ -58,13 +58,9 @@ impl Component for ControlServer {
         Phase::Server
     }
 
-    fn run(
-        self: Arc<Self>,
-        scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
-            let bound = self.listener.lock();
-            let bound = bound.unwrap_or_else(PoisonError::into_inner).take();
+            let bound = self.listener.lock().take();
             let listener = match bound {
                 Some(listener) => listener,
                 None => PrivateSocket::bind(&self.path)?,

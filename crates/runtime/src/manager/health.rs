@@ -3,12 +3,13 @@
 use std::{
     fmt::Write,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::Manager;
@@ -120,10 +121,7 @@ impl Health {
     }
 
     pub(super) fn add(&self, check: HealthCheck) {
-        self.checks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(check);
+        self.checks.lock().push(check);
     }
 
     pub(super) fn set_draining(&self) {
@@ -166,11 +164,7 @@ impl Health {
     }
 
     fn added(&self, wanted: impl Fn(&HealthCheck) -> bool) -> Vec<(String, Result<(), Unhealthy>)> {
-        let checks = self
-            .checks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let checks = self.checks.lock().clone();
         checks
             .iter()
             .filter(|check| wanted(check))

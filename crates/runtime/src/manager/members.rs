@@ -1,15 +1,9 @@
 //! The controllers and components of a manager, and the phases they belong to.
 
-use std::{
-    collections::BTreeMap,
-    error::Error,
-    fmt,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::join_all};
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::{
     collector::Collector, encoding::DescriptorEncoder, metrics::MetricType, registry::Registry,
 };
@@ -22,7 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Component, ComponentScope, Phase};
-use crate::{ControllerHandle, Gate, GateState};
+use crate::{ControllerHandle, Failure, Gate, GateState};
 
 /// Identifies a member of a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +27,7 @@ pub struct ComponentId(u64);
 #[error("a controller or component named {0:?} already exists")]
 pub struct DuplicateName(pub String);
 
-type Failure = (String, Box<dyn Error + Send + Sync>);
+type FailedMember = (String, Failure);
 
 #[derive(Clone)]
 pub(super) struct Members {
@@ -46,7 +40,7 @@ pub(super) struct Members {
 struct State {
     members: BTreeMap<ComponentId, Member>,
     next: u64,
-    failures: Option<mpsc::UnboundedSender<Failure>>,
+    failures: Option<mpsc::UnboundedSender<FailedMember>>,
 }
 
 struct Member {
@@ -80,10 +74,10 @@ impl Members {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    pub(super) fn report_failures_to(&self, failures: mpsc::UnboundedSender<Failure>) {
+    pub(super) fn report_failures_to(&self, failures: mpsc::UnboundedSender<FailedMember>) {
         self.lock().failures = Some(failures);
     }
 
@@ -240,7 +234,7 @@ impl Member {
     /// Starts the member. Returns the readiness of a component.
     fn start(
         &mut self,
-        failures: Option<mpsc::UnboundedSender<Failure>>,
+        failures: Option<mpsc::UnboundedSender<FailedMember>>,
     ) -> Option<CancellationToken> {
         match &mut self.role {
             Role::Controller(controller) => {
@@ -286,7 +280,7 @@ impl Member {
 async fn run_component(
     component: Arc<dyn Component>,
     scope: ComponentScope,
-    failures: Option<mpsc::UnboundedSender<Failure>>,
+    failures: Option<mpsc::UnboundedSender<FailedMember>>,
 ) {
     let name = component.name().to_owned();
     let result = run_caught(component, scope.clone()).await;
@@ -298,21 +292,14 @@ async fn run_component(
 }
 
 /// Turns a panic into a failure of the component, which stops the process in order.
-async fn run_caught(
-    component: Arc<dyn Component>,
-    scope: ComponentScope,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn run_caught(component: Arc<dyn Component>, scope: ComponentScope) -> Result<(), Failure> {
     let run = AssertUnwindSafe(async move { component.run(scope).await });
     run.catch_unwind()
         .await
         .unwrap_or_else(|_| Err("component panicked".into()))
 }
 
-fn report(
-    failures: Option<&mpsc::UnboundedSender<Failure>>,
-    name: String,
-    error: Box<dyn Error + Send + Sync>,
-) {
+fn report(failures: Option<&mpsc::UnboundedSender<FailedMember>>, name: String, error: Failure) {
     tracing::error!(component = name, %error, "component failed");
     if let Some(failures) = failures {
         // The manager may already be stopping; then the error is dropped.
@@ -326,7 +313,7 @@ async fn run_terms(
     component: Arc<dyn Component>,
     scope: ComponentScope,
     mut gate: Gate,
-    failures: Option<mpsc::UnboundedSender<Failure>>,
+    failures: Option<mpsc::UnboundedSender<FailedMember>>,
 ) {
     loop {
         while !gate.state().is_open() {

@@ -10,7 +10,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use futures::future::BoxFuture;
 use hyper_util::service::TowerToHyperService;
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
@@ -22,7 +21,7 @@ use tokio::{net::TcpListener, sync::Semaphore, time::timeout};
 use weft_listener::{ConnectionPool, HostCheck, Limits, MISDIRECTED, Protocols, accept, serve};
 
 use super::{
-    Component, ComponentScope, Manager, Phase,
+    Component, ComponentRun, ComponentScope, Manager, Phase,
     health::Verdict,
     process,
     tls::{Certificate, TlsFiles},
@@ -32,7 +31,7 @@ use crate::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
 /// Serves `/livez`, `/readyz`, `/metrics` and `/debug/…`.
 pub struct StatusServer {
     manager: Manager,
-    listener: std::sync::Mutex<Option<std::net::TcpListener>>,
+    listener: parking_lot::Mutex<Option<std::net::TcpListener>>,
     address: SocketAddr,
     tls: Option<Certificate>,
     access: Access,
@@ -56,7 +55,7 @@ impl StatusServer {
         Ok(Self {
             manager: manager.clone(),
             address: listener.local_addr()?,
-            listener: std::sync::Mutex::new(Some(listener)),
+            listener: parking_lot::Mutex::new(Some(listener)),
             tls: None,
             access: Access::Open,
             extra: Router::new(),
@@ -152,16 +151,9 @@ impl Component for StatusServer {
         Phase::Server
     }
 
-    fn run(
-        self: Arc<Self>,
-        scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
-            let taken = self
-                .listener
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .take();
+            let taken = self.listener.lock().take();
             let listener = match taken {
                 Some(listener) => TcpListener::from_std(listener)?,
                 None => TcpListener::bind(self.address).await?,

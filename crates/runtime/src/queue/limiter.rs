@@ -1,12 +1,8 @@
 //! Rate limiters: the wait of a key before its next try.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, hash::Hash, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use weft_model::ExponentialDelay;
 
@@ -49,7 +45,7 @@ impl<Q: Hash + Eq + Clone> Failures<Q> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Q, u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Adds one and returns the number before.
@@ -138,7 +134,7 @@ impl Bucket {
 
     fn reserve(&self) -> Duration {
         let now = Instant::now();
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut full_at = self.full_at.lock();
         let next_full = full_at.map_or(now, |at| at.max(now)) + self.interval;
         *full_at = Some(next_full);
         // A bucket that is full only after `burst` intervals is empty now.

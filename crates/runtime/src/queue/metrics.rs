@@ -1,12 +1,8 @@
 //! Metrics of workqueues under client-go's names.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet},
@@ -78,12 +74,12 @@ impl WorkqueueMetrics {
         name: &str,
         observe: impl Fn() -> Option<QueueStatistics> + Send + Sync + 'static,
     ) {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         queues.insert(name.to_owned(), Box::new(observe));
     }
 
     fn collect(&self) -> Vec<(String, QueueStatistics)> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         let mut collected = Vec::new();
         queues.retain(|name, observe| {
             let Some(statistics) = observe() else {

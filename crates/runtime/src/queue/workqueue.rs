@@ -7,10 +7,11 @@ use std::{
     hash::Hash,
     ops::Deref,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, futures::Notified},
     time::{Instant, sleep_until},
@@ -384,7 +385,7 @@ impl<Q: QueueKey> Clone for Workqueue<Q> {
 
 impl<Q: QueueKey> Core<Q> {
     fn lock(&self) -> MutexGuard<'_, State<Q>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn group(&self, key: &Q) -> Group {

@@ -9,7 +9,7 @@ use http_body_util::StreamBody;
 use kube::{Client, client::Body};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
-use weft_apiserver::{Cut, Fault, Times, Verb, WatchError};
+use weft_apiserver::{Cut, Fault, InjectedWatchError, Times, Verb};
 use weft_runtime::{
     Cache, Change, InformerState, ListMode, Lister, Object, ObjectKey, Subscription, WaitReason,
     WatchSpec,
@@ -243,7 +243,7 @@ async fn invariant_12_a_list_from_a_stale_server_does_not_turn_back_time() {
         Fault::StaleList { version: old },
         Times::Next(1),
     );
-    faults.send_watch_error(&configmaps(), &WatchError::Expired);
+    faults.send_watch_error(&configmaps(), &InjectedWatchError::Expired);
     let mut state = informer.state();
     reaches(&mut state, |state| {
         matches!(state, InformerState::Retrying { .. })
@@ -418,7 +418,7 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
         harness
             .server()
             .faults()
-            .send_watch_error(&configmaps(), &WatchError::Expired);
+            .send_watch_error(&configmaps(), &InjectedWatchError::Expired);
     };
     let as_status: Break = |harness| {
         let faults = harness.server().faults();
@@ -436,13 +436,13 @@ async fn invariant_17_every_form_of_an_expired_version_ends_in_a_correct_relist(
             StatusCode::GONE,
             Times::Next(1),
         );
-        faults.send_watch_error(&configmaps(), &WatchError::Expired);
+        faults.send_watch_error(&configmaps(), &InjectedWatchError::Expired);
     };
     let too_large: Break = |harness| {
         harness
             .server()
             .faults()
-            .send_watch_error(&configmaps(), &WatchError::TooLargeVersion);
+            .send_watch_error(&configmaps(), &InjectedWatchError::TooLargeVersion);
     };
     for (name, list, broken) in [
         ("in the stream", ListMode::Auto, in_stream),
@@ -531,7 +531,10 @@ async fn invariant_18_the_server_is_given_the_time_it_asks_for() {
             faults.cut_watches(&watches, Cut::Clean);
             eventually("refused", || stats.count(&watches) > before).await;
         } else {
-            faults.send_watch_error(&watches, &WatchError::TooManyRequests { retry_after: 40 });
+            faults.send_watch_error(
+                &watches,
+                &InjectedWatchError::TooManyRequests { retry_after: 40 },
+            );
         }
         reaches(&mut state, |state| {
             matches!(state, InformerState::Retrying { .. })
@@ -685,7 +688,7 @@ async fn invariant_20_an_object_that_does_not_decode_concerns_its_own_key_only()
         // A relist finds the same state: nothing is delivered, nothing is swept.
         let lists = cache.snapshot()[0].lists;
         let faults = harness.server().faults();
-        faults.send_watch_error(&configmaps(), &WatchError::Expired);
+        faults.send_watch_error(&configmaps(), &InjectedWatchError::Expired);
         eventually("a relist", || {
             let info = &cache.snapshot()[0];
             info.lists > lists && info.state == "synced"
@@ -832,7 +835,7 @@ async fn a_server_whose_storage_was_restored_is_followed_back() {
         StatusCode::INTERNAL_SERVER_ERROR,
         Times::Always,
     );
-    faults.send_watch_error(&configmaps(), &WatchError::Expired);
+    faults.send_watch_error(&configmaps(), &InjectedWatchError::Expired);
     let mut delivered = vec![next(&mut subscription).await, next(&mut subscription).await];
     delivered.sort_by_key(weft_runtime::Change::key);
     assert!(

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use http::{HeaderValue, Request, header};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, client::Body};
@@ -19,8 +18,8 @@ use tokio::{
 use tower::util::MapRequest;
 use weft_apiserver::{Fault, FaultId, Matcher, Times, User, Verb};
 use weft_runtime::{
-    Action, Cluster, Component, ComponentScope, Context, Controller, ControllerState, LeaderConfig,
-    Manager, ObjectKey, PendingReason, Phase, reconcile_with,
+    Action, Cluster, Component, ComponentRun, ComponentScope, Context, Controller, ControllerState,
+    LeaderConfig, Manager, ObjectKey, PendingReason, Phase, reconcile_with,
 };
 
 use crate::harness::{Harness, Note, configmaps, eventually, reaches};
@@ -397,10 +396,7 @@ impl Component for Term {
         Phase::Leader
     }
 
-    fn run(
-        self: Arc<Self>,
-        _scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+    fn run(self: Arc<Self>, _scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             let journal = Journal::default();
             let _alive = Active::new("term", &self.alive, &journal);

@@ -582,7 +582,7 @@ async fn invariant_34_a_definition_replaced_unnoticed_restarts_its_controller() 
     harness
         .server()
         .faults()
-        .send_watch_error(&definitions, &weft_apiserver::WatchError::Expired);
+        .send_watch_error(&definitions, &weft_apiserver::InjectedWatchError::Expired);
     drop(stall);
     eventually("both see the new object", || probe.count("new") >= 2).await;
     running(&controller).await;

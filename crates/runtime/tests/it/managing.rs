@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use http::StatusCode;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -16,7 +15,7 @@ use tokio::{
 };
 use weft_apiserver::{AuthorizationMode, Times, User, Verb};
 use weft_runtime::{
-    Access, Action, Cluster, Component, ComponentScope, Controller, ControllerState,
+    Access, Action, Cluster, Component, ComponentRun, ComponentScope, Controller, ControllerState,
     DegradedReason, HealthCheck, HealthLimits, Manager, ManagerError, ObjectKey, Phase,
     StatusServer, StopReason, TlsFiles, reconcile_with,
 };
@@ -43,10 +42,7 @@ impl Component for Recorded {
         self.phase
     }
 
-    fn run(
-        self: Arc<Self>,
-        scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             self.journal.lock().unwrap().push(format!("+{}", self.name));
             // Becoming ready takes a while; later phases wait for it.
@@ -661,10 +657,7 @@ async fn a_component_that_panics_is_named_and_does_not_block_the_stop() {
         fn phase(&self) -> Phase {
             Phase::Cache
         }
-        fn run(
-            self: Arc<Self>,
-            _scope: ComponentScope,
-        ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+        fn run(self: Arc<Self>, _scope: ComponentScope) -> ComponentRun {
             panic!("on purpose")
         }
     }

@@ -10,12 +10,11 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::time::Instant;
 use weft_runtime::{
-    Component, ComponentScope, ControlServer, ControllerHandle, ControllerState, Manager, Phase,
-    SocketError, Unit, socket_get, socket_post,
+    Component, ComponentRun, ComponentScope, ControlServer, ControllerHandle, ControllerState,
+    Manager, Phase, SocketError, Unit, socket_get, socket_post,
 };
 
 use crate::harness::{Harness, eventually, reaches};
@@ -49,10 +48,7 @@ impl Component for Scripted {
         Phase::Always
     }
 
-    fn run(
-        self: Arc<Self>,
-        scope: ComponentScope,
-    ) -> BoxFuture<'static, Result<(), Box<dyn std::error::Error + Send + Sync>>> {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             let number = self.begun.fetch_add(1, Relaxed) as usize;
             let behaviour = self.plan.get(number).or(self.plan.last()).copied();

@@ -5,8 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::Arc,
 };
+
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::{
     GROUP,
@@ -60,16 +62,16 @@ impl Default for Index {
 impl Index {
     pub(in crate::auth) fn read(&self, store: &Store) -> RwLockReadGuard<'_, Content> {
         let newest = store.newest(&self.storages);
-        let content = self.content.read().unwrap_or_else(PoisonError::into_inner);
+        let content = self.content.read();
         if content.is_current(&newest) {
             return content;
         }
         drop(content);
-        let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
+        let mut content = self.content.write();
         content.refresh(store, &self.storages);
         // Between the two locks another thread may only make the index newer.
         drop(content);
-        self.content.read().unwrap_or_else(PoisonError::into_inner)
+        self.content.read()
     }
 }
 

@@ -7,10 +7,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ops::RangeInclusive,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use ipnet::IpNet;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use weft_model::SharedStr;
 
@@ -69,7 +69,7 @@ impl Allocator {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, SharedStr>> {
-        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ports.lock()
     }
 
     /// Records the node ports of a stored Service.

@@ -132,16 +132,10 @@ fn port_errors(view: &View<'_>, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(field("targetPort"), &target, complaint));
         }
         let application = text(port, "appProtocol");
-        if !application.is_empty() {
-            for complaint in syntax::qualified_name_errors(application) {
-                let value = json!(application);
-                errors.push(FieldError::invalid(
-                    field("appProtocol"),
-                    &value,
-                    &complaint,
-                ));
-            }
-        }
+        errors.extend(crate::rules::app_protocol::errors(
+            &field("appProtocol"),
+            application,
+        ));
     }
 }
 

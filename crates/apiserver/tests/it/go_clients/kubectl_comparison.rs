@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use super::{MANIFEST, peer, serve, text};
+use super::{MANIFEST, not_run, peer, serve, text};
 
 /// The commands in sequence; `DIR` has the manifests below. Some fail on purpose.
 const SCRIPT: &[&str] = &[
@@ -158,7 +158,7 @@ async fn kubectl_prints_the_same_for_a_real_server() {
         return;
     };
     let Some(real) = std::env::var_os("WEFT_TEST_KUBECONFIG") else {
-        eprintln!("not run: WEFT_TEST_KUBECONFIG names no real server");
+        not_run("WEFT_TEST_KUBECONFIG names no real server: `make conformance` sets it");
         return;
     };
     let (_server, home) = serve().await;

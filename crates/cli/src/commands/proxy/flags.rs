@@ -660,7 +660,7 @@ mod tests {
         let expected: BTreeSet<&str> = upstream.split_whitespace().collect();
         let names: BTreeSet<&str> = FLAGS.iter().map(|flag| flag.name).collect();
         assert_eq!(names, expected);
-        assert_eq!(names.len(), FLAGS.len(), "a flag stands twice");
+        assert_eq!(names.len(), FLAGS.len(), "a flag is listed twice");
     }
 
     /// Sets each flag to something that is not its default and reads it from its place.

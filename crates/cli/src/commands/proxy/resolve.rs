@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_nobody_chose_is_known_as_such() {
+    fn a_mode_that_was_not_chosen_is_known_as_such() {
         let is_default = |words: &[&str]| resolved(words, None).config.is_mode_default;
         assert!(is_default(&[]));
         assert!(!is_default(&["--proxy-mode=iptables"]));

@@ -110,7 +110,7 @@ fn a_leader_that_slept_through_its_lease_changes_nothing_when_it_wakes() {
     let woken = Instant::now();
     while woken.elapsed() < Duration::from_secs(4) {
         assert_eq!(hcloud_table(&double), wanted);
-        assert_eq!(changes(), before, "somebody changes routes");
+        assert_eq!(changes(), before, "another process changes routes");
         std::thread::sleep(Duration::from_millis(100));
     }
     // Both live, one leads: routes go on.

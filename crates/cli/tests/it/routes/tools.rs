@@ -27,7 +27,7 @@ fn plan_prints_what_would_be_done_and_does_nothing() {
 }
 
 #[test]
-fn whoever_observes_needs_no_lease_and_changes_nothing() {
+fn an_observer_needs_no_lease_and_changes_nothing() {
     let stage = Stage::new();
     let double = hcloud(&stage);
     let flags = ["--secure-port=0"];

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     ContainerId, ContainerResult, Entry, GrantName, NetworkContainer, NodeConfig, NodeStatus,
-    Phase, PoolName, range::address_count,
+    PoolName, UpdatePhase, range::address_count,
 };
 
 /// The decoded entries of a config.
@@ -113,8 +113,8 @@ pub(super) fn write_status(client: &Client<'_>, pool: &IpPool, ranges: &[IpNet])
     }
     status.scaler = Some(pool.scaler);
     status.phase = Some(match client.missing {
-        0 => Phase::Updated,
-        _ => Phase::Updating,
+        0 => UpdatePhase::Updated,
+        _ => UpdatePhase::Updating,
     });
     (status != *before).then(|| Write::Status {
         name: client.config.name.clone(),

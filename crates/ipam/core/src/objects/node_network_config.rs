@@ -9,7 +9,7 @@ use weft_model::{IpFamily, SharedStr, null_is_default};
 use super::{Meta, meta::is_zero};
 use crate::{
     ContainerId, ContainerResult, Entry, GrantName, NetworkContainer, NodeConfig, NodeSpec,
-    NodeStatus, Phase, ResourceVersion, scaling::ScalerParameters,
+    NodeStatus, ResourceVersion, UpdatePhase, scaling::ScalerParameters,
 };
 
 /// A NodeNetworkConfig: a node's request for addresses, and its assignments.
@@ -194,9 +194,9 @@ impl NodeNetworkConfigStatus {
             scaler: self.scaler,
             containers: containers.map(ContainerRecord::to_container).collect(),
             phase: match self.status.as_deref() {
-                Some("Updating") => Some(Phase::Updating),
-                Some("Updated") => Some(Phase::Updated),
-                Some("Error") => Some(Phase::Error),
+                Some("Updating") => Some(UpdatePhase::Updating),
+                Some("Updated") => Some(UpdatePhase::Updated),
+                Some("Error") => Some(UpdatePhase::Error),
                 _ => None,
             },
         }
@@ -206,9 +206,9 @@ impl NodeNetworkConfigStatus {
 impl From<&NodeStatus> for NodeNetworkConfigStatus {
     fn from(status: &NodeStatus) -> Self {
         let phase = status.phase.map(|phase| match phase {
-            Phase::Updating => "Updating",
-            Phase::Updated => "Updated",
-            Phase::Error => "Error",
+            UpdatePhase::Updating => "Updating",
+            UpdatePhase::Updated => "Updated",
+            UpdatePhase::Error => "Error",
         });
         Self {
             assigned_ip_count: i64::try_from(status.address_count()).unwrap_or(i64::MAX),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use weft_ipam::{
-    ContainerResult, Phase,
+    ContainerResult, UpdatePhase,
     allocator::{
         Allocator, AllocatorSettings, Block, ClaimState, ClusterCidr, IpPool, Notice, Plan,
         PoolSource, WallTime, Write,
@@ -86,7 +86,7 @@ fn a_new_node_gets_its_config_and_a_block_which_is_claimed_before_it_is_publishe
     assert_eq!(container.gateways[0].to_string(), "10.0.0.1");
     assert_eq!(
         (container.version, config.status.phase),
-        (1, Some(Phase::Updated))
+        (1, Some(UpdatePhase::Updated))
     );
     assert!(
         plan(&mut allocator, &api, at(1000)).is_empty(),

@@ -14,7 +14,7 @@ use weft_playground::{
     demo::Demo,
     page::Page,
     report::{Format, Reporter},
-    world::{World, WorldOptions, until_told},
+    world::{World, WorldOptions, until_launcher_ends},
 };
 
 use weft_program::{SharedArguments, commands::ReportFormat};
@@ -110,7 +110,7 @@ fn be_world(arguments: &WorldArguments, shared: SharedArguments) -> anyhow::Resu
             without_weft: arguments.without_weft,
         };
         let world = Arc::new(World::enter(&options).await?);
-        let stop = until_told();
+        let stop = until_launcher_ends();
         let mut reporter = Reporter::new(format);
         let demo = Demo::new(&world, Duration::from_secs(arguments.outage));
         let shown = async {

@@ -66,7 +66,7 @@ pub(crate) struct UpArguments {
     /// Use a user namespace even as root
     #[arg(long)]
     rootless: bool,
-    /// Path of the program weft, of the same version [default: beside this program]
+    /// Path of the program weft, of the same version [default: next to this program]
     #[arg(long, value_name = "FILE")]
     weft: Option<PathBuf>,
 }

@@ -332,7 +332,7 @@ fn a_signal_to_stop_is_obeyed_while_requests_are_worked_on() {
 
 #[test]
 fn a_second_signal_to_stop_ends_it_at_once() {
-    // A pipe that nobody reads from holds the start up, so that a clean stop cannot come first.
+    // A pipe without a reader holds the start up, so that a clean stop cannot come first.
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("kubeconfig");
     assert!(
@@ -398,7 +398,7 @@ fn the_log_level_changes_while_it_runs() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_any_more_does_no_harm() {
+fn a_log_without_a_reader_does_no_harm() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(&directory.path().join("kubeconfig"));
     server.log = None;

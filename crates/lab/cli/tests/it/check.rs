@@ -30,15 +30,15 @@ fn interrupted(directory: &Path) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut text = String::new();
     while !text.contains("probes are ready") {
-        let length = told.read_line(&mut text).unwrap();
+        let length = stderr.read_line(&mut text).unwrap();
         assert!(length > 0, "it ended early: {text}");
     }
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
-    told.read_to_string(&mut text).unwrap();
+    stderr.read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{text}");
     text
 }

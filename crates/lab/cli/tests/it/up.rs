@@ -9,11 +9,13 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use weft_testkit::wait_until;
 
 use crate::program::lab;
 
 /// A playground must never take longer than this, however busy the machine is.
 const LIMIT: Duration = Duration::from_secs(280);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn up(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = lab(&[
@@ -34,7 +36,7 @@ fn up(directory: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs it to its end; every line it printed.
-fn told(directory: &Path, arguments: &[&str]) -> Vec<Value> {
+fn report_of(directory: &Path, arguments: &[&str]) -> Vec<Value> {
     let output = up(directory, arguments).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<Value> = text
@@ -51,7 +53,7 @@ fn told(directory: &Path, arguments: &[&str]) -> Vec<Value> {
     lines
 }
 
-/// The ends of all logs, for whoever has to find out why it failed.
+/// The ends of all logs, to find out why it failed.
 fn logs(directory: &Path) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(directory.join("logs"))
@@ -85,7 +87,7 @@ fn assert_held(lines: &[Value]) {
 fn a_cluster_network_lives_through_everything_the_demo_does_to_it() {
     let directory = tempfile::tempdir().unwrap();
     let begun = Instant::now();
-    let lines = told(directory.path(), &["--once"]);
+    let lines = report_of(directory.path(), &["--once"]);
     let summary = summary(&lines);
     assert_held(&lines);
     assert_eq!(summary["unanswered"], 0, "{lines:#?}");
@@ -100,7 +102,7 @@ fn a_cluster_network_lives_through_everything_the_demo_does_to_it() {
 #[test]
 fn it_works_for_an_ordinary_user_too_while_processes_are_killed_at_random() {
     let directory = tempfile::tempdir().unwrap();
-    let lines = told(
+    let lines = report_of(
         directory.path(),
         &[
             "--once",
@@ -118,7 +120,7 @@ fn it_works_for_an_ordinary_user_too_while_processes_are_killed_at_random() {
 #[ignore = "takes minutes: `make endurance`"]
 fn it_goes_on_without_the_api_server_for_half_a_minute() {
     let directory = tempfile::tempdir().unwrap();
-    let lines = told(directory.path(), &["--once", "--outage=30"]);
+    let lines = report_of(directory.path(), &["--once", "--outage=30"]);
     assert_held(&lines);
     assert_eq!(summary(&lines)["unanswered"], 0, "{lines:#?}");
 }
@@ -127,7 +129,7 @@ fn it_goes_on_without_the_api_server_for_half_a_minute() {
 #[ignore = "takes minutes: `make endurance`"]
 fn the_whole_demo_works_for_an_ordinary_user() {
     let directory = tempfile::tempdir().unwrap();
-    let lines = told(directory.path(), &["--once", "--rootless"]);
+    let lines = report_of(directory.path(), &["--once", "--rootless"]);
     assert_held(&lines);
     assert_eq!(summary(&lines)["unanswered"], 0, "{lines:#?}");
 }
@@ -137,14 +139,14 @@ fn the_whole_demo_works_for_an_ordinary_user() {
 fn ninety_seconds_of_changes_and_crashes_end_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["--once", "--churn=90", "--kill", "--seed=2026"];
-    let lines = told(directory.path(), &arguments);
+    let lines = report_of(directory.path(), &arguments);
     assert_held(&lines);
 }
 
 #[test]
 fn the_stand_ins_alone_change_nothing_of_the_network() {
     let directory = tempfile::tempdir().unwrap();
-    let lines = told(directory.path(), &["--once", "--without-weft", "--nodes=2"]);
+    let lines = report_of(directory.path(), &["--once", "--without-weft", "--nodes=2"]);
     assert_held(&lines);
 }
 
@@ -219,26 +221,15 @@ fn processes_of(directory: &Path) -> usize {
     count
 }
 
-fn until(what: &str, test: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !test() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "still waiting for {what}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
-fn it_ends_with_whoever_started_it_and_the_next_one_begins_afresh() {
+fn it_ends_with_the_process_that_started_it_and_the_next_one_begins_fresh() {
     let directory = tempfile::tempdir().unwrap();
     let first = Staying::start(directory.path(), 1);
     let second = up(directory.path(), &["--once"]).output().unwrap();
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains("another playground is running"), "{said}");
     first.signal(Signal::KILL);
-    until("every process to be gone", || {
+    wait_until("every process to be gone", PATIENCE, || {
         processes_of(directory.path()) == 0
     });
     drop(first);
@@ -247,7 +238,7 @@ fn it_ends_with_whoever_started_it_and_the_next_one_begins_afresh() {
     assert!(kubeconfig.is_file());
     third.signal(Signal::INT);
     assert_eq!(third.0.wait().unwrap().code(), Some(0));
-    until("every process to be gone", || {
+    wait_until("every process to be gone", PATIENCE, || {
         processes_of(directory.path()) == 0
     });
 }

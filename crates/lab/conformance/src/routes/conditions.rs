@@ -1,10 +1,6 @@
 //! Watch that records when each node first had `NetworkUnavailable=False`.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
@@ -12,6 +8,7 @@ use kube::{
     Api, Client,
     api::{ListParams, WatchEvent, WatchParams},
 };
+use parking_lot::Mutex;
 use tokio::{task::JoinHandle, time::Instant};
 
 /// The time at which the watch first showed `NetworkUnavailable=False`, by node.
@@ -29,7 +26,7 @@ impl Conditions {
     }
 
     pub(super) fn seen(&self) -> BTreeMap<String, Instant> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         seen.clone()
     }
 }
@@ -73,7 +70,7 @@ async fn follow_once(
 
 fn note(node: &Node, seen: &Mutex<BTreeMap<String, Instant>>) {
     if let Some(name) = node.metadata.name.as_ref().filter(|_| is_available(node)) {
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = seen.lock();
         seen.entry(name.clone()).or_insert_with(Instant::now);
     }
 }

@@ -1,10 +1,6 @@
 //! Plays a trace: writes Nodes as kubelets and controllers do, and changes the provider.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Node;
@@ -12,6 +8,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use weft_testkit::clouds::{Fault, HcloudDouble, HcloudRoute, HcloudServer};
@@ -34,10 +31,6 @@ pub(super) struct Player {
     pub(super) made: Vec<Event>,
     /// Largest delay of a step.
     pub(super) late: Duration,
-}
-
-pub(super) fn locked(tracker: &Mutex<RouteTracker>) -> MutexGuard<'_, RouteTracker> {
-    tracker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Player {
@@ -64,7 +57,7 @@ impl Player {
             self.give_range(machine).await?;
             self.give_identity(machine).await?;
             self.report_address(machine).await?;
-            locked(&self.tracker).begin_with(machine);
+            self.tracker.lock().begin_with(machine);
         }
         let routes = trace.nodes.iter().map(|machine| HcloudRoute {
             destination: machine.destination(),
@@ -100,7 +93,7 @@ impl Player {
                 self.want(machine, begin).await?;
             }
             Step::ChangeAddress(machine) => {
-                locked(&self.tracker).release(machine);
+                self.tracker.lock().release(machine);
                 self.place(machine);
             }
             Step::ReportAddress(machine) => {
@@ -108,7 +101,7 @@ impl Player {
                 self.want(machine, begin).await?;
             }
             Step::Terminate(machine) => {
-                locked(&self.tracker).release(machine);
+                self.tracker.lock().release(machine);
                 self.servers.remove(&machine.number);
                 self.publish_servers();
             }
@@ -142,13 +135,13 @@ impl Player {
     /// Writes the address, the last thing that the Node needs for a route, and starts its wait.
     async fn want(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
         let now = begin.elapsed().as_secs_f64();
-        locked(&self.tracker).want(machine, now);
+        self.tracker.lock().want(machine, now);
         self.report_address(machine).await
     }
 
     async fn delete(&self, machine: Machine, begin: Instant) -> anyhow::Result<()> {
         let now = begin.elapsed().as_secs_f64();
-        locked(&self.tracker).forget(machine, now);
+        self.tracker.lock().forget(machine, now);
         let how = DeleteParams::default();
         self.nodes.delete(&machine.name(), &how).await?;
         Ok(())

@@ -1,12 +1,9 @@
 //! One run: one arm through one trace.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use weft_testkit::clouds::{HcloudDouble, HcloudLatency, HcloudOptions};
 
@@ -139,7 +136,7 @@ impl Stage {
         }
         process.check()?;
         let table = player::table(&self.double);
-        let tracker = std::mem::take(&mut *player::locked(&self.tracker));
+        let tracker = std::mem::take(&mut *self.tracker.lock());
         let found = tracker.close(&table, begin.elapsed().as_secs_f64());
         let (condition_waits, early_conditions) =
             condition_waits(&found, &self.conditions.seen(), begin);
@@ -166,7 +163,7 @@ async fn poll_table(double: &HcloudDouble, tracker: &Mutex<RouteTracker>, begin:
         ticks.tick().await;
         let now = begin.elapsed().as_secs_f64();
         let table = player::table(double);
-        player::locked(tracker).see(&table, now);
+        tracker.lock().see(&table, now);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, path::Path};
 
 use super::{
-    Demo, DemoError, Told,
+    Demo, DemoError, StepOutcome,
     reading::{
         CONFIGS, SLICE, WEB_PODS, condition, items, node_ranges, pod_addresses, ready_targets,
     },
@@ -13,7 +13,7 @@ use crate::{
     kernel,
     node::Node,
     program::blocking,
-    traffic::{self, Protocol},
+    traffic::{self, ProbeProtocol},
 };
 
 /// Comment of the Service port `web` in the proxies' tables.
@@ -103,7 +103,7 @@ impl Demo<'_> {
         let pods = self.get(WEB_PODS).await?;
         for address in items(&pods).flat_map(pod_addresses) {
             let (from, target) = (client.to_owned(), SocketAddr::new(address, 8080));
-            let answer = blocking(move || traffic::ask(&from, Protocol::Http, target)).await?;
+            let answer = blocking(move || traffic::ask(&from, ProbeProtocol::Http, target)).await?;
             if !own.contains(&answer.client.ip()) {
                 let seen = answer.client.ip();
                 let what = format!("{} saw the client {own:?} as {seen}", answer.pod);
@@ -125,7 +125,7 @@ impl Demo<'_> {
         let mut seen = BTreeSet::new();
         until("an answer from each node", async || {
             let client = client.to_owned();
-            let answer = blocking(move || traffic::ask(&client, Protocol::Http, target)).await;
+            let answer = blocking(move || traffic::ask(&client, ProbeProtocol::Http, target)).await;
             match answer {
                 Ok(answer) => drop(seen.insert(answer.node)),
                 Err(error) => return Ok(look(false, error.to_string())),
@@ -242,7 +242,7 @@ impl Demo<'_> {
     }
 
     /// Checks the metrics that would show failed syncs and repairs.
-    pub(super) async fn undisturbed(&self) -> Result<Told, DemoError> {
+    pub(super) async fn undisturbed(&self) -> Result<StepOutcome, DemoError> {
         self.no_address_twice().await?;
         for Node { name, .. } in self.world.nodes() {
             let node = name.clone();

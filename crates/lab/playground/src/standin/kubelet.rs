@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -13,6 +13,7 @@ use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use weft_runtime::{
@@ -27,7 +28,7 @@ use crate::{
     network,
     place::Place,
     program::blocking,
-    traffic::{self, Protocol},
+    traffic::{self, ProbeProtocol},
 };
 
 /// Longest backoff before a pod is tried again. Shorter than a kubelet's, because people watch.
@@ -98,17 +99,20 @@ impl Kubelet {
             stop: CancellationToken::new(),
         };
         kubelet.controller.start();
-        tokio::spawn(kubelet.clone().tell_readiness());
+        tokio::spawn(kubelet.clone().report_readiness());
         Ok(kubelet)
     }
 
     /// A node without a network configuration is not ready, as with a real kubelet.
-    async fn tell_readiness(self) {
-        let mut told = None;
+    async fn report_readiness(self) {
+        let mut reported = None;
         while !self.stop.is_cancelled() {
-            let ready = self.parts.runtime.configuration().is_ok();
-            if told != Some(ready) && self.tell(ready).await.is_ok() {
-                told = Some(ready);
+            let now = match self.parts.runtime.configuration() {
+                Ok(_) => Readiness::Ready,
+                Err(_) => Readiness::NotReady,
+            };
+            if reported != Some(now) && self.report(now).await.is_ok() {
+                reported = Some(now);
             }
             tokio::select! {
                 () = self.stop.cancelled() => {}
@@ -117,9 +121,9 @@ impl Kubelet {
         }
     }
 
-    async fn tell(&self, ready: bool) -> Result<(), kube::Error> {
+    async fn report(&self, readiness: Readiness) -> Result<(), kube::Error> {
         let path = format!("/api/v1/nodes/{}/status", self.parts.node);
-        let status = json!({"status": status(&self.parts, ready)});
+        let status = json!({"status": status(&self.parts, readiness)});
         call(&self.parts.client, Method::PATCH, &path, &status)
             .await
             .map(drop)
@@ -127,7 +131,7 @@ impl Kubelet {
 
     /// Path of a pod's network namespace.
     pub(crate) fn network_of(&self, pod: &ObjectKey) -> Option<PathBuf> {
-        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = self.pods.lock();
         pods.get(pod)
             .map(|sandbox| sandbox.attachment.network.clone())
     }
@@ -137,7 +141,7 @@ impl Kubelet {
         self.stop.cancel();
         self.controller.stop().await;
         let pods: Vec<Arc<Sandbox>> = {
-            let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pods = self.pods.lock();
             std::mem::take(&mut *pods).into_values().collect()
         };
         for sandbox in pods {
@@ -166,24 +170,29 @@ fn node(parts: &KubeletParts) -> Value {
             "name": parts.node,
             "labels": {"kubernetes.io/hostname": parts.node, "kubernetes.io/os": "linux"},
         },
-        "status": status(parts, false),
+        "status": status(parts, Readiness::NotReady),
     })
 }
 
-fn status(parts: &KubeletParts, ready: bool) -> Value {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readiness {
+    Ready,
+    NotReady,
+}
+
+fn status(parts: &KubeletParts, readiness: Readiness) -> Value {
     let addresses: Vec<Value> = parts
         .addresses
         .iter()
         .map(|address| json!({"type": "InternalIP", "address": address}))
         .collect();
-    let (word, reason, message) = if ready {
-        ("True", "KubeletReady", "stand-in of the playground")
-    } else {
-        (
+    let (word, reason, message) = match readiness {
+        Readiness::Ready => ("True", "KubeletReady", "stand-in of the playground"),
+        Readiness::NotReady => (
             "False",
             "KubeletNotReady",
             "container runtime network not ready: cni plugin not initialized",
-        )
+        ),
     };
     let now = Timestamp::now().to_string();
     let capacity = json!({"pods": "250", "cpu": "4", "memory": "8Gi"});
@@ -250,8 +259,8 @@ impl Reconciler<ObjectKey> for Life {
 }
 
 impl Life {
-    fn pods(&self) -> std::sync::MutexGuard<'_, BTreeMap<ObjectKey, Arc<Sandbox>>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pods(&self) -> parking_lot::MutexGuard<'_, BTreeMap<ObjectKey, Arc<Sandbox>>> {
+        self.pods.lock()
     }
 
     fn get(&self, key: &ObjectKey) -> Option<Arc<Sandbox>> {
@@ -427,7 +436,7 @@ impl Sandbox {
         }
         let network = self.attachment.network.clone();
         let target = (Ipv4Addr::LOCALHOST, self.port).into();
-        let answer = blocking(move || traffic::ask(&network, Protocol::Http, target)).await;
+        let answer = blocking(move || traffic::ask(&network, ProbeProtocol::Http, target)).await;
         answer.is_ok() && self.answered.set(()).is_ok()
     }
 

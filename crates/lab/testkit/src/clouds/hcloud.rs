@@ -4,12 +4,13 @@ use std::{
     collections::BTreeMap,
     io,
     net::Ipv4Addr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use http::StatusCode;
 use ipnet::Ipv4Net;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -226,7 +227,7 @@ impl Hcloud {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.network.settle(Instant::now());
         state
     }

@@ -1,4 +1,5 @@
-//! Changes that become true together, as one message to the kernel each.
+//! An nftables transaction: changes that the kernel commits together or not at all, one netlink
+//! message each.
 
 use weft_model::IpFamily;
 

@@ -244,6 +244,8 @@ impl Nftables {
         keys: &[super::Value],
     ) -> Result<Vec<Element>, NetlinkError> {
         let mut found = Vec::with_capacity(keys.len());
+        // A key without an end is written the same either way.
+        let is_concatenation = true;
         for chunk in keys.chunks(KEYS) {
             let mut rest = chunk;
             while !rest.is_empty() {
@@ -251,7 +253,7 @@ impl Nftables {
                 let question = elements_message(family, GET_ELEMENTS, FLAG_ACKNOWLEDGE, table, set)
                     .with_nested(super::batch::LIST_ELEMENTS, |mut list| {
                         for key in rest {
-                            list = Element::of_key(*key).write(list, true);
+                            list = Element::of_key(*key).write(list, is_concatenation);
                         }
                         list
                     });

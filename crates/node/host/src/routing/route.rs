@@ -165,7 +165,8 @@ impl Reach {
         if message.header.kind == RouteType::Local {
             return Some(Self::Local);
         }
-        let hop = hop_of(&message.attributes, None, false);
+        let on_link = message.header.flags.contains(RouteFlags::Onlink);
+        let hop = hop_of(&message.attributes, None, on_link);
         match hop.gateway {
             Some(gateway) => Some(Self::Through(gateway)),
             None => hop.interface.map(Self::Direct),

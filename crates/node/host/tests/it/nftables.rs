@@ -267,7 +267,7 @@ fn a_refused_batch_names_the_change_and_the_element_and_leaves_nothing() {
             .commit(&batch(family, &[add(some(0..10))]))
             .unwrap();
 
-        // The same again is no mistake, other data is; and the place is told, also in a list that
+        // The same again is no mistake, other data is; and the place is named, also in a list that
         // takes several messages.
         nftables
             .commit(&batch(family, &[add(some(0..10))]))

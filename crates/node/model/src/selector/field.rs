@@ -128,13 +128,7 @@ impl FieldSelector {
 
 impl fmt::Display for FieldSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, requirement) in self.requirements.iter().enumerate() {
-            if position > 0 {
-                f.write_str(",")?;
-            }
-            requirement.fmt(f)?;
-        }
-        Ok(())
+        super::write_terms(f, &self.requirements)
     }
 }
 

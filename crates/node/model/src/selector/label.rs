@@ -170,13 +170,7 @@ impl LabelSelector {
 
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, requirement) in self.requirements.iter().enumerate() {
-            if position > 0 {
-                f.write_str(",")?;
-            }
-            requirement.fmt(f)?;
-        }
-        Ok(())
+        super::write_terms(f, &self.requirements)
     }
 }
 

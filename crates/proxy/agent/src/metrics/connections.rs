@@ -4,9 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _},
@@ -105,7 +106,7 @@ impl fmt::Debug for ConnectionCollector {
 
 impl Collector for ConnectionCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = self.totals.lock();
         let mut encoder = encoder.encode_descriptor(
             "weft_proxy_service_connections",
             "Connections of up to 100 Service ports of a family, and of all others.",
@@ -147,7 +148,7 @@ mod tests {
 
     impl ConnectionSource for Scripted {
         fn read(&self, family: IpFamily) -> Option<Connections> {
-            let mut rest = self.0.lock().unwrap();
+            let mut rest = self.0.lock();
             (family == IpFamily::V4 && !rest.is_empty()).then(|| rest.remove(0))
         }
     }

@@ -1,7 +1,8 @@
 //! kube-proxy's metrics of NodePorts on loopback addresses in the nftables mode.
 
-use std::{collections::BTreeMap, fmt, sync::Mutex, sync::PoisonError};
+use std::{collections::BTreeMap, fmt};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _},
@@ -55,7 +56,7 @@ struct Rejections {
 
 impl Collector for RejectionCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = self.0.lock();
         for family in IpFamily::ALL {
             let read = loopback_rejections(family).unwrap_or_else(|error| {
                 tracing::warn!(%family, %error, "cannot read the counters of rejected packets");

@@ -14,13 +14,9 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use weft_proxy_agent::listen::{BindPolicy, RetryingServer};
-use weft_runtime::{Component, ComponentScope, Phase};
+use weft_runtime::{Component, ComponentRun, ComponentScope, Phase};
 
 use crate::web::manager;
-
-type Running = std::pin::Pin<
-    Box<dyn Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send>,
->;
 
 /// A component that reports that it runs.
 struct Announcer(CancellationToken);
@@ -34,7 +30,7 @@ impl Component for Announcer {
         Phase::Server
     }
 
-    fn run(self: Arc<Self>, scope: ComponentScope) -> Running {
+    fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             scope.ready();
             self.0.cancel();

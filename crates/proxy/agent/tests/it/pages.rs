@@ -11,7 +11,7 @@ use weft_proxy::{
     config::{KubeProxyConfiguration, Mode},
 };
 use weft_proxy_agent::{
-    health::{Health, HealthMonitor, Moment, Outcome},
+    health::{ClockReading, Health, HealthMonitor, Outcome},
     metrics::ProxyMetrics,
     pages::{self, Diagnostics, HealthServer},
 };
@@ -80,7 +80,7 @@ async fn health_is_answered_with_kube_proxys_codes_and_headers() {
     assert_eq!(unknown.code, 503, "the node is not known yet");
     servers.health.with(|health| {
         health.set_node_eligible(true);
-        health.updated(IpFamily::V4, Moment::now());
+        health.updated(IpFamily::V4, ClockReading::now());
     });
     for path in ["/healthz", "/livez"] {
         let answer = get(address, path).await;
@@ -95,7 +95,7 @@ async fn health_is_answered_with_kube_proxys_codes_and_headers() {
     // With a timeout of zero, any pending sync is late.
     servers
         .health
-        .with(|health| health.queued(IpFamily::V4, Moment::now()));
+        .with(|health| health.queued(IpFamily::V4, ClockReading::now()));
     assert_eq!(get(address, "/livez").await.code, 503);
     assert_eq!(get(address, "/").await.code, 404);
 
@@ -143,8 +143,8 @@ async fn service_level_indicators_count_the_checks() {
     let address = servers.metrics_address;
     get(address, "/metrics/slis").await;
     servers.health.with(|health| {
-        health.updated(IpFamily::V4, Moment::now());
-        health.queued(IpFamily::V4, Moment::now());
+        health.updated(IpFamily::V4, ClockReading::now());
+        health.queued(IpFamily::V4, ClockReading::now());
     });
     let text = get(address, "/metrics/slis").await.body;
     let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -173,7 +173,12 @@ async fn the_input_that_failed_can_be_looked_at() {
     let input = "*nat\n-A KUBE-SVC-X -j Y\nCOMMIT\n";
     let error = SyncError::unavailable("line 2 failed".to_owned(), input);
     servers.health.with(|health| {
-        health.failed(IpFamily::V6, Moment::now(), error, Outcome::Unresolved);
+        health.failed(
+            IpFamily::V6,
+            ClockReading::now(),
+            error,
+            Outcome::Unresolved,
+        );
     });
     let after = get(servers.metrics_address, page).await.body;
     for part in [
@@ -221,7 +226,7 @@ async fn clients_that_never_finish_a_request_delay_no_probe() {
     let servers = Servers::start(Duration::ZERO);
     servers.health.with(|health| {
         health.set_node_eligible(true);
-        health.updated(IpFamily::V4, Moment::now());
+        health.updated(IpFamily::V4, ClockReading::now());
     });
     let addresses = [servers.health_address, servers.metrics_address];
     let flood = |address| weft_testkit::Flood::tcp(address, 2_000).unwrap();

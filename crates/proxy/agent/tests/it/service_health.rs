@@ -7,7 +7,7 @@ use std::{
 
 use weft_model::{IpFamily, ObjectKey};
 use weft_proxy_agent::{
-    health::{Health, HealthMonitor, Moment},
+    health::{ClockReading, Health, HealthMonitor},
     service_health::{LocalEndpoints, ServiceHealth},
 };
 
@@ -84,8 +84,8 @@ async fn answers_are_kube_proxys_to_the_byte() {
 
     services.sync(&wanted(&[("lblocal", PORT, 2)])).await;
     health.with(|health| {
-        health.updated(IpFamily::V6, Moment::now());
-        health.queued(IpFamily::V6, Moment::now());
+        health.updated(IpFamily::V6, ClockReading::now());
+        health.queued(IpFamily::V6, ClockReading::now());
     });
     let answer = get(place.at(PORT), "/").await;
     assert_eq!(answer.code, 503, "a proxy that is late, of either family");

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde_json::json;
 use weft_model::{IpFamily, ObjectKey};
-use weft_proxy::{Owner, Service, SyncError, quarantine::RETRY_AFTER};
+use weft_proxy::{RuleOwner, Service, SyncError, quarantine::RETRY_AFTER};
 use weft_testkit::{cluster::RandomCluster, lab};
 
 use crate::{
@@ -97,7 +97,7 @@ fn one_refused_service_among_a_thousand_is_left_out_of_a_partial_sync() {
     assert_eq!(world.held(), ["s500"]);
     let refusal = report.refusals[0].refusal().unwrap();
     let owner = ObjectKey::namespaced("shop", "s500");
-    assert_eq!(refusal.owner, Owner::Service(owner.clone()));
+    assert_eq!(refusal.owner, RuleOwner::Service(owner.clone()));
     assert_eq!(world.quarantine.take_changes().held, [owner]);
     // It has no rules any more, and the others have their new ones, at the cost of one more write.
     world.assert_as_fresh("after the refusal");

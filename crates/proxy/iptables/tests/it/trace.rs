@@ -10,7 +10,10 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use weft_model::{IpFamily, Protocol};
 use weft_proxy::{LocalDetector, NodePortTail, Settings};
-use weft_ruleset::{Action, ChainName, Entry, Outcome, Packet, Ruleset, Step, Verdict};
+use weft_ruleset::{
+    ChainName, Ruleset,
+    trace::{Action, Entry, Outcome, Packet, Step, Verdict},
+};
 use weft_testkit::cluster::{NODE, RandomCluster};
 
 use crate::world::{OPTIONS, World};

@@ -43,7 +43,7 @@ fn a_chain_line_of_a_built_in_chain_only_sets_its_policy() {
     ]);
     assert_eq!(rules(&ruleset, Table::Filter, "INPUT"), ["-j ACCEPT"]);
     let input = ruleset.chain(Table::Filter, ChainName::fixed("INPUT"));
-    assert_eq!(input.unwrap().policy, Some(Policy::Drop));
+    assert_eq!(input.unwrap().policy, Some(ChainPolicy::Drop));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_error_keeps_the_tables_before_it_and_nothing_else() {
 }
 
 #[test]
-fn a_chain_goes_only_when_it_is_empty_and_nobody_jumps_to_it() {
+fn a_chain_goes_only_when_it_is_empty_and_no_rule_jumps_to_it() {
     let [a, b] = ["A", "B"].map(ChainName::fixed);
     let before = &["*filter\n:A -\n:B -\n-A A -j B\nCOMMIT\n"];
     let delete = |lines: &str| format!("*filter\n{lines}COMMIT\n");

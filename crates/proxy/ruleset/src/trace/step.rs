@@ -8,7 +8,9 @@ use std::{
 use ipnet::IpNet;
 use weft_model::IpFamily;
 
-use crate::{AddressType, ChainName, Match, Negatable, Policy, Recent, Rule, SavedRule, Table};
+use crate::{
+    AddressType, ChainName, ChainPolicy, Match, Negatable, Recent, Rule, SavedRule, Table,
+};
 
 /// One step on a packet's way; prints as a line for people.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +50,7 @@ pub enum Step {
         /// The chain.
         chain: ChainName,
         /// The policy applied.
-        policy: Policy,
+        policy: ChainPolicy,
     },
     /// The routing decision.
     Routed {
@@ -164,8 +166,8 @@ impl fmt::Display for Step {
                 policy,
             } => {
                 let what = match policy {
-                    Policy::Accept => "accepted",
-                    Policy::Drop => "dropped",
+                    ChainPolicy::Accept => "accepted",
+                    ChainPolicy::Drop => "dropped",
                 };
                 write!(f, "{table} {chain}: no rule decides → {what} by policy")
             }

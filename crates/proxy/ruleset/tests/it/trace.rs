@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, net::SocketAddr};
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use weft_model::{IpFamily, Protocol};
-use weft_ruleset::{ChainName, Entry, Packet, Ruleset, Table};
+use weft_ruleset::{
+    ChainName, Ruleset, Table,
+    trace::{Entry, Packet},
+};
 
 use crate::arbitrary::{self, Kind};
 

@@ -139,7 +139,7 @@ async fn a_foreign_route_in_the_range_is_left_alone() {
     world.provider.with_table(|table| {
         let mut foreign =
             weft_routes::Route::to_node(weft_routes::Cidr::parse("10.244.200.0/24"), "");
-        foreign.target = weft_routes::Target::Unknown;
+        foreign.target = weft_routes::RouteTarget::Unknown;
         foreign.next_hop = Some(NextHop::Address("10.0.0.200".parse().unwrap()));
         table
             .table_mut()

@@ -60,7 +60,7 @@ async fn polling_lists_every_period_and_deletes_what_is_in_the_range_as_upstream
         table.table_mut().insert(stray.destination.clone(), stray);
         let mut peering =
             weft_routes::Route::to_node(weft_routes::Cidr::parse("10.244.201.0/24"), "");
-        peering.target = weft_routes::Target::Unknown;
+        peering.target = weft_routes::RouteTarget::Unknown;
         peering.mark = weft_routes::Mark::Foreign;
         table
             .table_mut()

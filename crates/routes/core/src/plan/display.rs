@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Action, CreateReason, DeleteReason, LeftReason, Refusal, ReplaceReason, RoutePlan, Step,
+    CreateReason, DeleteReason, LeftReason, Refusal, ReplaceReason, RouteAction, RoutePlan, Step,
     Wanted, WithheldReason,
 };
 
@@ -57,9 +57,9 @@ impl fmt::Display for RoutePlan {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.action {
-            Action::Create { new, reason } => write!(f, "+ {new} [{reason}]"),
-            Action::Replace { old, new, reason } => write!(f, "~ {new}, was {old} [{reason}]"),
-            Action::Delete { old, reason } => write!(f, "- {old} [{reason}]"),
+            RouteAction::Create { new, reason } => write!(f, "+ {new} [{reason}]"),
+            RouteAction::Replace { old, new, reason } => write!(f, "~ {new}, was {old} [{reason}]"),
+            RouteAction::Delete { old, reason } => write!(f, "- {old} [{reason}]"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Safety limits of a pass, and the order of its steps.
 
-use super::{Action, ReplaceReason, RoutePlan, Step, Withheld, WithheldReason, step::overlap};
+use super::{ReplaceReason, RouteAction, RoutePlan, Step, Withheld, WithheldReason, step::overlap};
 use crate::{NodeList, Policy};
 
 /// Adds steps to the plan, or withholds those that the limits forbid.
@@ -14,7 +14,7 @@ pub(super) fn apply(
 ) {
     let creates = changes
         .iter()
-        .filter(|step| matches!(step.action, Action::Create { .. }))
+        .filter(|step| matches!(step.action, RouteAction::Create { .. }))
         .count();
     let ours = plan.kept.len() + deletes.len() + changes.len() - creates;
     let doubt = if !nodes.proves_absence() {
@@ -48,7 +48,7 @@ pub(super) fn apply(
 fn takes_from_a_node(step: &Step) -> bool {
     matches!(
         step.action,
-        Action::Replace {
+        RouteAction::Replace {
             reason: ReplaceReason::Handover,
             ..
         }

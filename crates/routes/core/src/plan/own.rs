@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::{
-    Action, CreateReason, DeleteReason, LeftAlone, LeftReason, Refusal, RefusalReason,
-    ReplaceReason, RoutePlan, Step, Wanted,
+    CreateReason, DeleteReason, LeftAlone, LeftReason, Refusal, RefusalReason, ReplaceReason,
+    RouteAction, RoutePlan, Step, Wanted,
     claims::{Claims, leads_to},
     guard,
 };
-use crate::{Blocks, Mark, NodeList, Policy, Route, Target, Unmarked};
+use crate::{Blocks, Mark, NodeList, Policy, Route, RouteTarget, Unmarked};
 
 pub(super) fn plan(nodes: &NodeList, routes: &[Route], policy: &Policy) -> RoutePlan {
     let mut claims = Claims::of(nodes, routes, policy);
@@ -93,7 +93,7 @@ fn settle(
 
 fn create(wanted: &Wanted) -> Step {
     Step {
-        action: Action::Create {
+        action: RouteAction::Create {
             new: wanted.clone(),
             reason: CreateReason::Missing,
         },
@@ -110,7 +110,7 @@ fn replace(route: &Route, wanted: &Wanted) -> Step {
         ReplaceReason::Handover
     };
     Step {
-        action: Action::Replace {
+        action: RouteAction::Replace {
             old: route.clone(),
             new: wanted.clone(),
             reason,
@@ -120,7 +120,7 @@ fn replace(route: &Route, wanted: &Wanted) -> Step {
 
 fn delete(route: &Route, reason: DeleteReason) -> Step {
     Step {
-        action: Action::Delete {
+        action: RouteAction::Delete {
             old: route.clone(),
             reason,
         },
@@ -158,8 +158,8 @@ fn unneeded(
     }
     Ok(match &route.target {
         _ if route.blackhole => DeleteReason::Blackhole,
-        Target::Unknown => DeleteReason::TargetUnknown,
-        Target::Node(name) => match nodes.get(name) {
+        RouteTarget::Unknown => DeleteReason::TargetUnknown,
+        RouteTarget::Node(name) => match nodes.get(name) {
             None => DeleteReason::NodeGone,
             Some(node) if node.excluded => DeleteReason::NodeExcluded,
             Some(_) => DeleteReason::CidrReleased,
@@ -176,7 +176,7 @@ fn verdicts(plan: &mut RoutePlan, nodes: &NodeList) {
         .chain(plan.left.iter().map(|left| &left.route));
     named.extend(kept.filter_map(|route| route.target.node().map(|name| &**name)));
     for step in &plan.steps {
-        if let Action::Delete { old, .. } | Action::Replace { old, .. } = &step.action {
+        if let RouteAction::Delete { old, .. } | RouteAction::Replace { old, .. } = &step.action {
             named.extend(old.target.node().map(|name| &**name));
         }
     }

@@ -5,29 +5,29 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use weft_model::{IpFamily, SharedStr};
 
-use crate::{Cidr, Mark, NextHop, Node, NodeAddress, Route, Target};
+use crate::{Cidr, Mark, NextHop, Node, NodeAddress, Route, RouteTarget};
 
 /// One change of the route table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The change, with its reason.
-    pub action: Action,
+    pub action: RouteAction,
 }
 
 impl Step {
     /// The range whose route changes.
     pub fn destination(&self) -> &Cidr {
         match &self.action {
-            Action::Create { new, .. } | Action::Replace { new, .. } => &new.destination,
-            Action::Delete { old, .. } => &old.destination,
+            RouteAction::Create { new, .. } | RouteAction::Replace { new, .. } => &new.destination,
+            RouteAction::Delete { old, .. } => &old.destination,
         }
     }
 
     /// The route after the step; `None` for a delete.
     pub fn wanted(&self) -> Option<&Wanted> {
         match &self.action {
-            Action::Create { new, .. } | Action::Replace { new, .. } => Some(new),
-            Action::Delete { .. } => None,
+            RouteAction::Create { new, .. } | RouteAction::Replace { new, .. } => Some(new),
+            RouteAction::Delete { .. } => None,
         }
     }
 
@@ -53,7 +53,7 @@ pub(crate) fn overlap(one: &IpNet, other: &IpNet) -> bool {
 
 /// A change of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum RouteAction {
     /// Add a route.
     Create {
         /// The route to add.
@@ -131,7 +131,7 @@ impl Wanted {
     pub fn to_route(&self) -> Route {
         Route {
             destination: self.destination.clone(),
-            target: Target::Node(self.node.clone()),
+            target: RouteTarget::Node(self.node.clone()),
             next_hop: self.next_hop.clone(),
             target_addresses: None,
             blackhole: false,

@@ -12,7 +12,8 @@ use ipnet::IpNet;
 use weft_model::SharedStr;
 
 use super::{
-    Action, CreateReason, DeleteReason, LeftAlone, LeftReason, RoutePlan, Step, Verdict, Wanted,
+    CreateReason, DeleteReason, LeftAlone, LeftReason, RouteAction, RoutePlan, Step, Verdict,
+    Wanted,
 };
 use crate::{Node, NodeAddress, NodeList, Policy, Route};
 
@@ -119,7 +120,7 @@ fn deletes(
         }
         match reason_to_delete(route, intents, nodes) {
             Some(reason) => plan.steps.push(Step {
-                action: Action::Delete {
+                action: RouteAction::Delete {
                     old: route.clone(),
                     reason,
                 },
@@ -176,7 +177,7 @@ fn creates(plan: &mut RoutePlan, nodes: &NodeList, intents: &Intents<'_>) {
             let open = verdict.open.entry(cidr.clone()).or_default();
             open.push(plan.steps.len());
             plan.steps.push(Step {
-                action: Action::Create {
+                action: RouteAction::Create {
                     new: Wanted::new(node, cidr.clone(), None),
                     reason,
                 },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weft_model::SharedStr;
 
 use super::RoutePlan;
-use crate::{Cidr, Condition, ConditionPolicy, Node, NodeList, Policy};
+use crate::{Cidr, ConditionPolicy, Node, NodeCondition, NodeList, Policy};
 
 /// State of a node in a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,16 +74,16 @@ impl Reason {
     }
 
     /// The condition as a node holds it.
-    pub fn to_condition(self) -> Condition {
-        Condition {
+    pub fn to_condition(self) -> NodeCondition {
+        NodeCondition {
             status: self.status(),
             reason: SharedStr::interned(self.as_str()),
         }
     }
 
     /// True if the condition has to be written over `present`.
-    pub fn needs_write(self, present: Option<&Condition>, policy: ConditionPolicy) -> bool {
-        let says_it = |present: &Condition| {
+    pub fn needs_write(self, present: Option<&NodeCondition>, policy: ConditionPolicy) -> bool {
+        let says_it = |present: &NodeCondition| {
             present.status == self.status() && *present.reason == *self.as_str()
         };
         match policy {

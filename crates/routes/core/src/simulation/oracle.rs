@@ -8,7 +8,7 @@ use std::{
 use weft_model::SharedStr;
 
 use super::report::Report;
-use crate::{Action, Cidr, ConditionChange, Moment, NextHop, Node, Route, Step};
+use crate::{Cidr, ConditionChange, Moment, NextHop, Node, Route, RouteAction, Step};
 
 /// A route that the cluster needs.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl Oracle {
 
     /// A mutation was begun.
     pub(super) fn begun(&mut self, step: &Step, table: &BTreeMap<Cidr, Route>) {
-        if let Action::Create { new, .. } = &step.action {
+        if let RouteAction::Create { new, .. } = &step.action {
             let open = self.creating.entry(new.destination.clone()).or_default();
             *open += 1;
             let there = table.get(&new.destination);
@@ -129,7 +129,7 @@ impl Oracle {
         after: Option<&Route>,
         now: Moment,
     ) {
-        if let Action::Create { new, .. } = &step.action
+        if let RouteAction::Create { new, .. } = &step.action
             && let Some(open) = self.creating.get_mut(&new.destination)
         {
             *open -= 1;

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use weft_model::SharedStr;
 
 use crate::{
-    Action, Cidr, Mark, Moment, NextHop, ProviderError, RateLimit, Route, Step, Target, Wanted,
+    Cidr, Mark, Moment, NextHop, ProviderError, RateLimit, Route, RouteAction, RouteTarget, Step,
+    Wanted,
 };
 
 /// Latencies and limits of a provider.
@@ -99,9 +100,9 @@ impl Call {
         match self {
             Self::List => CallKind::List,
             Self::Mutate(step) => match step.action {
-                Action::Create { .. } => CallKind::Create,
-                Action::Replace { .. } => CallKind::Replace,
-                Action::Delete { .. } => CallKind::Delete,
+                RouteAction::Create { .. } => CallKind::Create,
+                RouteAction::Replace { .. } => CallKind::Replace,
+                RouteAction::Delete { .. } => CallKind::Delete,
             },
         }
     }
@@ -267,7 +268,7 @@ impl Provider {
         let destination = step.destination();
         let present = self.table.get(destination);
         match &step.action {
-            Action::Create { new, .. } => {
+            RouteAction::Create { new, .. } => {
                 if present.is_some() {
                     return Err(ProviderError::Conflict);
                 }
@@ -280,13 +281,13 @@ impl Provider {
                 }
                 self.table.insert(destination.clone(), made(new)?);
             }
-            Action::Replace { new, .. } => {
+            RouteAction::Replace { new, .. } => {
                 if present.is_none() {
                     return Err(ProviderError::Conflict);
                 }
                 self.table.insert(destination.clone(), made(new)?);
             }
-            Action::Delete { old, .. } => match present {
+            RouteAction::Delete { old, .. } => match present {
                 None => return Err(ProviderError::Gone),
                 Some(present) if present.next_hop != old.next_hop => {
                     return Err(ProviderError::Conflict);
@@ -308,7 +309,7 @@ fn made(wanted: &Wanted) -> Result<Route, ProviderError> {
         .ok_or_else(|| ProviderError::NotReady(SharedStr::new("node has no address")))?;
     Ok(Route {
         destination: wanted.destination.clone(),
-        target: Target::Node(wanted.node.clone()),
+        target: RouteTarget::Node(wanted.node.clone()),
         next_hop: Some(next_hop),
         target_addresses: None,
         blackhole: false,

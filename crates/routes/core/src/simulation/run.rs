@@ -10,8 +10,8 @@ use super::{
     provider::{Answer, Begun},
 };
 use crate::{
-    Command, Controller, Engine, Moment, NextHop, Notice, Policy, Reconciler, Route, Ticker,
-    Ticket, simulation::Fleet,
+    Engine, Moment, NextHop, Notice, Policy, Route, RouteCommand, RouteController, RouteReconciler,
+    Ticker, Ticket, simulation::Fleet,
 };
 
 /// The controller that a run measures.
@@ -31,12 +31,16 @@ impl Arm {
         scenario: &Scenario,
         generation: u64,
         record: Vec<(IpNet, NextHop)>,
-    ) -> Box<dyn Controller> {
+    ) -> Box<dyn RouteController> {
         let upstream = Policy::upstream([Fleet::cluster_cidr()]);
         let seed = scenario.seed ^ (generation << 32);
         match self {
-            Self::Polling(period) => Box::new(Reconciler::new(upstream, Ticker::new(period), seed)),
-            Self::UpstreamWatch => Box::new(Reconciler::new(upstream, TokenQueue::default(), seed)),
+            Self::Polling(period) => {
+                Box::new(RouteReconciler::new(upstream, Ticker::new(period), seed))
+            }
+            Self::UpstreamWatch => {
+                Box::new(RouteReconciler::new(upstream, TokenQueue::default(), seed))
+            }
             Self::Ours => {
                 let parallel = scenario.profile.parallel;
                 let policy = scenario.policy();
@@ -73,7 +77,7 @@ struct Simulation<'a> {
     arm: Arm,
     scenario: &'a Scenario,
     now: Moment,
-    controller: Box<dyn Controller>,
+    controller: Box<dyn RouteController>,
     generation: u64,
     delivered: usize,
     watch_down_until: Option<Moment>,
@@ -237,12 +241,12 @@ impl<'a> Simulation<'a> {
         self.idle = commands.is_empty();
         for command in commands {
             match command {
-                Command::List => self.begin(None, Call::List),
-                Command::Mutate(ticket, step) => {
+                RouteCommand::List => self.begin(None, Call::List),
+                RouteCommand::Mutate(ticket, step) => {
                     self.oracle.begun(&step, self.provider.table());
                     self.begin(Some(ticket), Call::Mutate(Box::new(step)));
                 }
-                Command::Write(change) => {
+                RouteCommand::Write(change) => {
                     // A write comes back through the watch, and must not start anything.
                     if let Some(node) = self.oracle.write(&change)
                         && self.watch_down_until.is_none()
@@ -250,8 +254,8 @@ impl<'a> Simulation<'a> {
                         self.controller.node_applied(node, self.now);
                     }
                 }
-                Command::Notify(Notice::Pass(..)) => self.oracle.report.passes += 1,
-                Command::Notify(_) => {}
+                RouteCommand::Notify(Notice::Pass(..)) => self.oracle.report.passes += 1,
+                RouteCommand::Notify(_) => {}
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Routes of address pool blocks, next to those of pod CIDRs.
 
 use weft_routes::{
-    Blocks, Cidr, Controller as _, Engine, LeftReason, Mark, Moment, Node, NodeList, Policy,
-    RefusalReason, Route, Timing,
+    Blocks, Cidr, Engine, LeftReason, Mark, Moment, Node, NodeList, Policy, RefusalReason, Route,
+    RouteController as _, Timing,
 };
 
 use crate::world::{marked, node, plan, policy, route, steps, via};

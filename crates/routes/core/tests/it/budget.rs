@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_routes::{Budget, Moment, Priority, RateLimit};
+use weft_routes::{Budget, CallPriority, Moment, RateLimit};
 
 fn known(remaining: u32) -> Budget {
     let mut budget = Budget::default();
@@ -15,7 +15,7 @@ fn known(remaining: u32) -> Budget {
     budget
 }
 
-fn wait(budget: &Budget, priority: Priority) -> Duration {
+fn wait(budget: &Budget, priority: CallPriority) -> Duration {
     budget
         .ready_at(priority, Moment::START)
         .since(Moment::START)
@@ -23,7 +23,11 @@ fn wait(budget: &Budget, priority: Priority) -> Duration {
 
 #[test]
 fn without_headers_everything_goes() {
-    for priority in [Priority::Create, Priority::Delete, Priority::Verify] {
+    for priority in [
+        CallPriority::Create,
+        CallPriority::Delete,
+        CallPriority::Verify,
+    ] {
         assert_eq!(wait(&Budget::default(), priority), Duration::ZERO);
     }
 }
@@ -38,17 +42,17 @@ fn verification_stops_first_then_deletes_and_creates_last() {
         (1, true, false, false),
         (0, false, false, false),
     ] {
-        assert_eq!(free(remaining, Priority::Create), create, "{remaining}");
-        assert_eq!(free(remaining, Priority::Delete), delete, "{remaining}");
-        assert_eq!(free(remaining, Priority::Verify), verify, "{remaining}");
+        assert_eq!(free(remaining, CallPriority::Create), create, "{remaining}");
+        assert_eq!(free(remaining, CallPriority::Delete), delete, "{remaining}");
+        assert_eq!(free(remaining, CallPriority::Verify), verify, "{remaining}");
     }
 }
 
 #[test]
 fn waiting_is_as_long_as_the_bucket_takes_to_refill() {
-    let create = wait(&known(0), Priority::Create);
+    let create = wait(&known(0), CallPriority::Create);
     assert!(create >= Duration::from_secs(1) && create < Duration::from_millis(1_001));
-    let verify = wait(&known(800), Priority::Verify);
+    let verify = wait(&known(800), CallPriority::Verify);
     assert!(verify >= Duration::from_secs(101) && verify < Duration::from_millis(101_001));
 }
 
@@ -56,14 +60,14 @@ fn waiting_is_as_long_as_the_bucket_takes_to_refill() {
 fn calls_made_since_the_last_answer_count() {
     let mut budget = known(1);
     budget.spend();
-    assert!(wait(&budget, Priority::Create) > Duration::ZERO);
+    assert!(wait(&budget, CallPriority::Create) > Duration::ZERO);
 }
 
 #[test]
 fn a_refused_call_stops_everybody_for_as_long_as_the_provider_says() {
     let mut budget = known(3000);
     budget.limited(Some(Duration::from_secs(7)), Moment::START);
-    assert_eq!(wait(&budget, Priority::Create), Duration::from_secs(7));
+    assert_eq!(wait(&budget, CallPriority::Create), Duration::from_secs(7));
 }
 
 #[test]
@@ -73,7 +77,7 @@ fn a_provider_that_does_not_say_is_asked_less_and_less_until_it_answers() {
     let mut now = Moment::START;
     for _ in 0..8 {
         budget.limited(None, now);
-        let next = budget.ready_at(Priority::Create, now);
+        let next = budget.ready_at(CallPriority::Create, now);
         waits.push(next.since(now).as_secs());
         now = next;
     }
@@ -81,7 +85,10 @@ fn a_provider_that_does_not_say_is_asked_less_and_less_until_it_answers() {
     budget.answered();
     budget.limited(None, now);
     assert_eq!(
-        budget.ready_at(Priority::Create, now).since(now).as_secs(),
+        budget
+            .ready_at(CallPriority::Create, now)
+            .since(now)
+            .as_secs(),
         1
     );
 }
@@ -108,7 +115,11 @@ fn the_next_call_is_an_hour_away_at_most() {
             budget.observe(*first, Moment::START);
             budget.observe(*second, Moment::START);
             budget.spend();
-            for priority in [Priority::Create, Priority::Delete, Priority::Verify] {
+            for priority in [
+                CallPriority::Create,
+                CallPriority::Delete,
+                CallPriority::Verify,
+            ] {
                 let wait = wait(&budget, priority);
                 assert!(wait <= hour, "{first:?} {second:?} {wait:?}");
                 let later = Moment::START + hour;
@@ -118,5 +129,5 @@ fn the_next_call_is_an_hour_away_at_most() {
     }
     let mut budget = Budget::default();
     budget.limited(Some(Duration::MAX), Moment::START);
-    assert_eq!(wait(&budget, Priority::Create), hour);
+    assert_eq!(wait(&budget, CallPriority::Create), hour);
 }

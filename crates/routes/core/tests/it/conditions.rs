@@ -1,11 +1,15 @@
 //! Rules for writing `NetworkUnavailable`.
 
 use weft_model::SharedStr;
-use weft_routes::{Condition, ConditionPolicy, Node, NodeList, Policy, Reason};
+use weft_routes::{ConditionPolicy, Node, NodeCondition, NodeList, Policy, Reason};
 
 use crate::world::{condition, node, policy, route};
 
-fn written(present: Option<Condition>, created: bool, conditions: ConditionPolicy) -> Vec<Reason> {
+fn written(
+    present: Option<NodeCondition>,
+    created: bool,
+    conditions: ConditionPolicy,
+) -> Vec<Reason> {
     let node = Node {
         network_unavailable: present,
         ..node("n1", &["10.120.0.0/24"], &["10.0.1.1"])
@@ -136,7 +140,7 @@ fn reasons_and_messages_are_upstreams() {
         Reason::NoRouteCreated.message(),
         "RouteController failed to create a route"
     );
-    let expected = Condition {
+    let expected = NodeCondition {
         status: true,
         reason: SharedStr::new("NoRouteCreated"),
     };

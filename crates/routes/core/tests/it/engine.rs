@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weft_model::SharedStr;
 use weft_routes::{
-    Command, ConditionChange, Controller, Engine, Mark, Moment, Node, Policy, ProviderError,
-    RateLimit, Reason, Route, Step, Ticket, Timing,
+    ConditionChange, Engine, Mark, Moment, Node, Policy, ProviderError, RateLimit, Reason, Route,
+    RouteCommand, RouteController, Step, Ticket, Timing,
 };
 
 use crate::world::{marked, node, policy, route, via};
@@ -42,7 +42,7 @@ impl Bench {
         };
         let nodes = routed.clone().into_iter().map(numbered).collect();
         bench.engine.nodes_listed(nodes, bench.now);
-        assert_eq!(bench.poll(), [Command::List]);
+        assert_eq!(bench.poll(), [RouteCommand::List]);
         let routes = routed.into_iter().map(there).collect();
         bench.engine.listed(Ok(routes), bench.now);
         bench.go(Moment::seconds(10));
@@ -50,14 +50,14 @@ impl Bench {
     }
 
     /// The commands of now, without notices.
-    fn poll(&mut self) -> Vec<Command> {
+    fn poll(&mut self) -> Vec<RouteCommand> {
         let mut commands = self.engine.poll(self.now);
-        commands.retain(|command| !matches!(command, Command::Notify(_)));
+        commands.retain(|command| !matches!(command, RouteCommand::Notify(_)));
         commands
     }
 
     /// Polls whenever it wants to be, up to a moment.
-    fn go(&mut self, to: Moment) -> Vec<(Moment, Command)> {
+    fn go(&mut self, to: Moment) -> Vec<(Moment, RouteCommand)> {
         let mut all = Vec::new();
         loop {
             let now = self.now;
@@ -71,7 +71,7 @@ impl Bench {
         all
     }
 
-    fn wait(&mut self, millis: u64) -> Vec<(Moment, Command)> {
+    fn wait(&mut self, millis: u64) -> Vec<(Moment, RouteCommand)> {
         let to = self.now + Duration::from_millis(millis);
         self.go(to)
     }
@@ -100,25 +100,25 @@ impl Bench {
     }
 }
 
-fn mutations(commands: Vec<(Moment, Command)>) -> Vec<(Moment, Ticket, Step)> {
+fn mutations(commands: Vec<(Moment, RouteCommand)>) -> Vec<(Moment, Ticket, Step)> {
     let mutations = commands
         .into_iter()
         .filter_map(|(at, command)| match command {
-            Command::Mutate(ticket, step) => Some((at, ticket, step)),
+            RouteCommand::Mutate(ticket, step) => Some((at, ticket, step)),
             _ => None,
         });
     mutations.collect()
 }
 
-fn lists(commands: &[(Moment, Command)]) -> Vec<Moment> {
+fn lists(commands: &[(Moment, RouteCommand)]) -> Vec<Moment> {
     let lists = commands
         .iter()
-        .filter(|(_, command)| *command == Command::List);
+        .filter(|(_, command)| *command == RouteCommand::List);
     lists.map(|(at, _)| *at).collect()
 }
 
-fn condition(node: &str, reason: Reason) -> Command {
-    Command::Write(ConditionChange {
+fn condition(node: &str, reason: Reason) -> RouteCommand {
+    RouteCommand::Write(ConditionChange {
         node: SharedStr::new(node),
         reason,
     })

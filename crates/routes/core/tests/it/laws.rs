@@ -1,7 +1,7 @@
 //! Properties of plans for random clusters and tables.
 
 use proptest::prelude::*;
-use weft_routes::{Action, Mark, Node, NodeList, Policy, Route, RoutePlan};
+use weft_routes::{Mark, Node, NodeList, Policy, Route, RouteAction, RoutePlan};
 
 use crate::world::{carry_out, marked, node, policy, route, via};
 
@@ -68,8 +68,8 @@ fn touched(plan: &RoutePlan) -> Vec<&Route> {
     let steps = plan.steps.iter();
     steps
         .filter_map(|step| match &step.action {
-            Action::Delete { old, .. } | Action::Replace { old, .. } => Some(old),
-            Action::Create { .. } => None,
+            RouteAction::Delete { old, .. } | RouteAction::Replace { old, .. } => Some(old),
+            RouteAction::Create { .. } => None,
         })
         .collect()
 }
@@ -107,7 +107,7 @@ proptest! {
             prop_assert_ne!(route.mark, Mark::Foreign);
         }
         for step in &plan.steps {
-            if let Action::Delete { old, .. } = &step.action {
+            if let RouteAction::Delete { old, .. } = &step.action {
                 prop_assert_eq!(old.mark, Mark::Ours);
             }
         }
@@ -133,7 +133,7 @@ proptest! {
         let nodes = NodeList::complete(nodes);
         let plan = weft_routes::plan(&nodes, &routes, &uncapped());
         for step in &plan.steps {
-            let Action::Delete { old, .. } = &step.action else { continue };
+            let RouteAction::Delete { old, .. } = &step.action else { continue };
             let claimed = nodes.nodes.values().any(|node| {
                 !node.excluded && node.pod_cidrs.iter().any(|cidr| {
                     cidr.net().is_ok() && cidr.net() == old.destination.net()

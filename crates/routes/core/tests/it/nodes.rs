@@ -1,7 +1,7 @@
 //! Node changes that start a pass, and those that do not.
 
 use weft_model::SharedStr;
-use weft_routes::{AddressKind, Condition, NextHopKind, Node, NodeAddress, NodeWatch, Policy};
+use weft_routes::{AddressKind, NextHopKind, Node, NodeAddress, NodeCondition, NodeWatch, Policy};
 
 use crate::world::{addresses, node, policy};
 
@@ -31,7 +31,7 @@ fn a_node_counts_when_it_can_be_routed_to() {
 #[test]
 fn only_what_a_route_depends_on_counts() {
     let heartbeat = Node {
-        network_unavailable: Some(Condition {
+        network_unavailable: Some(NodeCondition {
             status: false,
             reason: SharedStr::new("RouteCreated"),
         }),

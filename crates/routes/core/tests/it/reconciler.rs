@@ -4,33 +4,34 @@ use std::time::Duration;
 
 use weft_model::SharedStr;
 use weft_routes::{
-    Command, Controller, Moment, Policy, ProviderError, Reason, Reconciler, Route, Ticker, Ticket,
+    Moment, Policy, ProviderError, Reason, Route, RouteCommand, RouteController, RouteReconciler,
+    Ticker, Ticket,
 };
 
 use crate::world::{addresses, node, route};
 
-fn reconciler() -> Reconciler<Ticker> {
+fn reconciler() -> RouteReconciler<Ticker> {
     let policy = Policy::upstream(["10.120.0.0/16".parse().unwrap()]);
-    Reconciler::new(policy, Ticker::new(Duration::from_secs(10)), 1)
+    RouteReconciler::new(policy, Ticker::new(Duration::from_secs(10)), 1)
 }
 
-fn poll(reconciler: &mut Reconciler<Ticker>, now: Moment) -> Vec<Command> {
+fn poll(reconciler: &mut RouteReconciler<Ticker>, now: Moment) -> Vec<RouteCommand> {
     let mut commands = reconciler.poll(now);
-    commands.retain(|command| !matches!(command, Command::Notify(_)));
+    commands.retain(|command| !matches!(command, RouteCommand::Notify(_)));
     commands
 }
 
-fn tickets(commands: &[Command]) -> Vec<Ticket> {
+fn tickets(commands: &[RouteCommand]) -> Vec<Ticket> {
     let tickets = commands.iter().filter_map(|command| match command {
-        Command::Mutate(ticket, _) => Some(*ticket),
+        RouteCommand::Mutate(ticket, _) => Some(*ticket),
         _ => None,
     });
     tickets.collect()
 }
 
-fn reasons(commands: &[Command]) -> Vec<Reason> {
+fn reasons(commands: &[RouteCommand]) -> Vec<Reason> {
     let reasons = commands.iter().filter_map(|command| match command {
-        Command::Write(change) => Some(change.reason),
+        RouteCommand::Write(change) => Some(change.reason),
         _ => None,
     });
     reasons.collect()
@@ -42,24 +43,33 @@ fn nothing_begins_before_the_nodes_are_known() {
     assert!(poll(&mut reconciler, Moment::START).is_empty());
     assert_eq!(reconciler.wake(Moment::START), None);
     reconciler.nodes_listed(vec![], Moment::seconds(3));
-    assert_eq!(poll(&mut reconciler, Moment::seconds(3)), [Command::List]);
+    assert_eq!(
+        poll(&mut reconciler, Moment::seconds(3)),
+        [RouteCommand::List]
+    );
 }
 
 #[test]
 fn passes_begin_a_period_apart_and_never_two_at_once() {
     let mut reconciler = reconciler();
     reconciler.nodes_listed(vec![], Moment::START);
-    assert_eq!(poll(&mut reconciler, Moment::START), [Command::List]);
+    assert_eq!(poll(&mut reconciler, Moment::START), [RouteCommand::List]);
     reconciler.listed(Ok(vec![]), Moment::seconds(4));
     assert!(poll(&mut reconciler, Moment::seconds(4)).is_empty());
     assert_eq!(
         reconciler.wake(Moment::seconds(4)),
         Some(Moment::seconds(10))
     );
-    assert_eq!(poll(&mut reconciler, Moment::seconds(10)), [Command::List]);
+    assert_eq!(
+        poll(&mut reconciler, Moment::seconds(10)),
+        [RouteCommand::List]
+    );
     assert!(poll(&mut reconciler, Moment::seconds(25)).is_empty());
     reconciler.listed(Ok(vec![]), Moment::seconds(25));
-    assert_eq!(poll(&mut reconciler, Moment::seconds(25)), [Command::List]);
+    assert_eq!(
+        poll(&mut reconciler, Moment::seconds(25)),
+        [RouteCommand::List]
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The cases of upstream's own tests, by its rules and by ours, with the conditions asserted that
 //! upstream's tests only look for.
 
-use weft_routes::{Node, NodeList, Policy, Reason, Route, Semantics, Target, Unmarked};
+use weft_routes::{Node, NodeList, Policy, Reason, Route, RouteTarget, Semantics, Unmarked};
 
 use crate::world::{addresses, carry_out, essence, node, plan, route};
 
@@ -49,7 +49,7 @@ fn recorded(routes: Vec<Route>, of: impl Fn(&str) -> &'static [&'static str]) ->
     routes
         .into_iter()
         .map(|route| {
-            let Target::Node(name) = &route.target else {
+            let RouteTarget::Node(name) = &route.target else {
                 panic!("only for routes to nodes");
             };
             let recorded = Some(addresses(of(name)));

@@ -115,7 +115,7 @@ fn a_route_that_lost_its_target_is_recognised_by_its_destination() {
     let nowhere = |number| Route {
         blackhole: true,
         next_hop: None,
-        target: weft_routes::Target::Unknown,
+        target: weft_routes::RouteTarget::Unknown,
         ..there(number)
     };
     cache.listed(vec![nowhere(1), nowhere(2)], at(0), []);

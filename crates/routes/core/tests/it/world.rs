@@ -2,8 +2,8 @@
 
 use weft_model::SharedStr;
 use weft_routes::{
-    Action, Cidr, Condition, Mark, NextHop, Node, NodeAddress, NodeList, Policy, Route, RoutePlan,
-    Target,
+    Cidr, Mark, NextHop, Node, NodeAddress, NodeCondition, NodeList, Policy, Route, RouteAction,
+    RoutePlan, RouteTarget,
 };
 
 pub(crate) fn node(name: &str, cidrs: &[&str], ips: &[&str]) -> Node {
@@ -25,8 +25,8 @@ pub(crate) fn addresses(ips: &[&str]) -> Vec<NodeAddress> {
 pub(crate) fn route(destination: &str, target: &str) -> Route {
     Route {
         target: match target {
-            "" => Target::Unknown,
-            name => Target::Node(SharedStr::new(name)),
+            "" => RouteTarget::Unknown,
+            name => RouteTarget::Node(SharedStr::new(name)),
         },
         ..Route::to_node(Cidr::parse(destination), target)
     }
@@ -43,8 +43,8 @@ pub(crate) fn marked(route: Route, mark: Mark) -> Route {
     Route { mark, ..route }
 }
 
-pub(crate) fn condition(status: bool, reason: &str) -> Condition {
-    Condition {
+pub(crate) fn condition(status: bool, reason: &str) -> NodeCondition {
+    NodeCondition {
         status,
         reason: SharedStr::new(reason),
     }
@@ -79,11 +79,11 @@ pub(crate) fn carry_out(
     let mut failed = Vec::new();
     // Deletes first, as upstream's test provider often sees them; a plan that needs something else
     // has one step for it.
-    let order = |step: &Action| !matches!(step, Action::Delete { .. });
+    let order = |step: &RouteAction| !matches!(step, RouteAction::Delete { .. });
     let mut numbered: Vec<_> = plan.steps.iter().enumerate().collect();
     numbered.sort_by_key(|(_, step)| order(&step.action));
     for (number, step) in numbered {
-        if let Action::Delete { old, .. } | Action::Replace { old, .. } = &step.action {
+        if let RouteAction::Delete { old, .. } | RouteAction::Replace { old, .. } = &step.action {
             let place = table.iter().position(|route| route == old).unwrap();
             table.remove(place);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weft_model::SharedStr;
-use weft_routes::{Cidr, Mark, NextHop, Route, Target};
+use weft_routes::{Cidr, Mark, NextHop, Route, RouteTarget};
 
 use super::wire::{RouteTable, TableRoute};
 
@@ -44,7 +44,7 @@ fn read(route: &TableRoute) -> Option<Route> {
     let ours = instance.is_some() || (blackhole && !leads_elsewhere(route));
     Some(Route {
         destination: Cidr::parse(destination),
-        target: Target::Unknown,
+        target: RouteTarget::Unknown,
         next_hop: instance.map(|id| NextHop::Instance(SharedStr::new(id))),
         target_addresses: None,
         blackhole,

@@ -1,11 +1,8 @@
 //! Instances as targets of EC2 routes, with their source/destination check switched off.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
+use parking_lot::{Mutex, MutexGuard};
 use weft_model::SharedStr;
 use weft_routes::ProviderError;
 
@@ -60,7 +57,7 @@ impl RouteTargets {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<SharedStr, RouteTarget>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

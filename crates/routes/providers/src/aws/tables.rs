@@ -1,10 +1,8 @@
 //! EC2 route tables of a cluster: chosen by ID or by tag, and read page by page.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use weft_model::SharedStr;
 use weft_routes::{ProviderError, Route};
 
@@ -53,11 +51,7 @@ impl Tables {
 
     /// The tables to write to, without a call if they are known.
     pub(super) async fn ids(&self, api: &Api) -> Result<Vec<SharedStr>, ProviderError> {
-        let known = self
-            .ids
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let known = self.ids.lock().clone();
         match known {
             Some(ids) => Ok(ids),
             None => Ok(ids_of(&self.read(api).await?)),
@@ -81,7 +75,7 @@ impl Tables {
             }
             TableChoice::Cluster(cluster) => tagged(api, cluster).await?,
         };
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids.lock();
         *ids = Some(ids_of(&tables));
         Ok(tables)
     }

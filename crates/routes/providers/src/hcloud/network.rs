@@ -1,7 +1,6 @@
 //! The network whose routes are managed, by number or name.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use weft_routes::ProviderError;
 
 use super::{
@@ -68,7 +67,7 @@ impl NetworkId {
                 .ok_or_else(missing)
         });
         if let Ok(network) = &result {
-            *self.number.lock().unwrap_or_else(PoisonError::into_inner) = Some(network.id);
+            *self.number.lock() = Some(network.id);
         }
         Answer {
             result,
@@ -77,13 +76,13 @@ impl NetworkId {
     }
 
     fn known(&self) -> Option<u64> {
-        *self.number.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.number.lock()
     }
 
     /// Forgets the number: the network may have been created again under another one.
     fn forget(&self) {
         if self.name.is_some() {
-            *self.number.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.number.lock() = None;
         }
     }
 }

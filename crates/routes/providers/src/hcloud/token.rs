@@ -3,10 +3,10 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
 use http::HeaderValue;
+use parking_lot::Mutex;
 use tracing::warn;
 use weft_routes::ProviderError;
 
@@ -61,7 +61,7 @@ impl HcloudToken {
         match self {
             Self::Given(token) => token.clone(),
             Self::File { path, last } => {
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last = last.lock();
                 match read(path) {
                     Ok(token) => *last = token,
                     Err(error) => {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use weft_host::routing::{Deletion, Hop, KernelRoute, RouteKind};
 use weft_model::{IpFamily, SharedStr};
-use weft_routes::{Cidr, Mark, NextHop, ProviderError, Route, Target, Wanted};
+use weft_routes::{Cidr, Mark, NextHop, ProviderError, Route, RouteTarget, Wanted};
 
 use super::{FALLBACK_METRIC, NetlinkSettings};
 
@@ -45,7 +45,7 @@ impl NetlinkSettings {
         };
         Some(Route {
             destination: Cidr::from(route.destination),
-            target: Target::Unknown,
+            target: RouteTarget::Unknown,
             next_hop: gateway.map(NextHop::Address),
             target_addresses: None,
             blackhole: ours && gateway.is_none(),

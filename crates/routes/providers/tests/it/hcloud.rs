@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_providers::{
     CallOutcome, Calls, HcloudProvider, HcloudSettings, HcloudToken, Provider as _,
 };
-use weft_routes::{Mark, ProviderError, Target};
+use weft_routes::{Mark, ProviderError, RouteTarget};
 use weft_testkit::clouds::{Fault, FaultKind, HcloudDouble, HcloudOptions, HcloudRoute};
 
 use crate::steps::{create, delete, replace, route, via};
@@ -160,7 +160,7 @@ async fn routes_of_others_and_nonsense_are_listed_and_do_no_harm() {
     assert_eq!(listed[1].destination.text(), "rubbish");
     assert_eq!(
         (listed[1].mark, &listed[1].target),
-        (Mark::Foreign, &Target::Unknown)
+        (Mark::Foreign, &RouteTarget::Unknown)
     );
 }
 

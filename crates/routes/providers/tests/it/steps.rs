@@ -1,8 +1,8 @@
 //! Steps as the controller plans them.
 
 use weft_routes::{
-    Action, Cidr, CreateReason, DeleteReason, Mark, NextHop, ReplaceReason, Route, Step, Target,
-    Wanted,
+    Cidr, CreateReason, DeleteReason, Mark, NextHop, ReplaceReason, Route, RouteAction,
+    RouteTarget, Step, Wanted,
 };
 
 pub(crate) fn via(address: &str) -> NextHop {
@@ -27,7 +27,7 @@ pub(crate) fn wanted(destination: &str, next_hop: NextHop) -> Wanted {
 pub(crate) fn route(destination: &str, next_hop: NextHop) -> Route {
     Route {
         destination: Cidr::parse(destination),
-        target: Target::Unknown,
+        target: RouteTarget::Unknown,
         next_hop: Some(next_hop),
         target_addresses: None,
         blackhole: false,
@@ -37,7 +37,7 @@ pub(crate) fn route(destination: &str, next_hop: NextHop) -> Route {
 }
 
 pub(crate) fn create(destination: &str, next_hop: NextHop) -> Step {
-    let action = Action::Create {
+    let action = RouteAction::Create {
         new: wanted(destination, next_hop),
         reason: CreateReason::Missing,
     };
@@ -45,7 +45,7 @@ pub(crate) fn create(destination: &str, next_hop: NextHop) -> Step {
 }
 
 pub(crate) fn delete(destination: &str, next_hop: NextHop) -> Step {
-    let action = Action::Delete {
+    let action = RouteAction::Delete {
         old: route(destination, next_hop),
         reason: DeleteReason::NodeGone,
     };
@@ -53,7 +53,7 @@ pub(crate) fn delete(destination: &str, next_hop: NextHop) -> Step {
 }
 
 pub(crate) fn replace(destination: &str, old: NextHop, new: NextHop) -> Step {
-    let action = Action::Replace {
+    let action = RouteAction::Replace {
         old: route(destination, old),
         new: wanted(destination, new),
         reason: ReplaceReason::Handover,

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use weft_host::iptables::{Iptables, VariantChoice};
-use weft_iptables::{Finding, HostKernel, Options, OwnWrites, Plan};
+use weft_iptables::{HostKernel, Options, OwnWrites, Plan};
 use weft_model::IpFamily;
-use weft_proxy::config::Mode;
+use weft_proxy::{Repair, config::Mode};
 use weft_proxy_agent::{
     host,
     offline::{FamilyState, Snapshot},
@@ -90,8 +90,8 @@ impl DiffArguments {
 }
 
 /// The rules may have been written with or without packet counters; the closer match is used.
-fn compare(programs: &Iptables, state: &FamilyState) -> anyhow::Result<(Vec<Finding>, Plan)> {
-    let mut best: Option<(Vec<Finding>, Plan)> = None;
+fn compare(programs: &Iptables, state: &FamilyState) -> anyhow::Result<(Vec<Repair>, Plan)> {
+    let mut best: Option<(Vec<Repair>, Plan)> = None;
     for nfacct in [true, false] {
         let options = Options {
             nfacct,

@@ -12,7 +12,10 @@ use weft_host::iptables::{Iptables, VariantChoice};
 use weft_model::{IpFamily, Protocol};
 use weft_proxy::config::Mode;
 use weft_proxy_agent::{HostAddresses as _, host::HostDevices, offline::Snapshot};
-use weft_ruleset::{Entry, Packet, Ruleset};
+use weft_ruleset::{
+    Ruleset,
+    trace::{Entry, Packet},
+};
 
 use super::{ABLE, ObjectFiles, family_state};
 use weft_program::output;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use weft_host::iptables::Variant;
 use weft_iptables::HostKernel;
 use weft_model::{IpFamily, Protocol};
-use weft_ruleset::{Entry, Packet, Verdict};
+use weft_ruleset::trace::{Entry, Packet, Verdict};
 use weft_testkit::{
     exchange::{PATIENCE, Reply, SILENCE},
     lab::Lab,

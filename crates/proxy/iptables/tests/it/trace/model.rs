@@ -7,7 +7,7 @@ use std::{
 
 use weft_model::IpFamily;
 use weft_proxy::{LocalDetector, NodePortTail, ServicePort, Settings};
-use weft_ruleset::{Entry, Packet, Verdict};
+use weft_ruleset::trace::{Entry, Packet, Verdict};
 
 use crate::world::World;
 

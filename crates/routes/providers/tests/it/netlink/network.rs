@@ -11,8 +11,8 @@ use weft_providers::{
     netlink::{HostWarning, NetlinkSettings},
 };
 use weft_routes::{
-    Action, Cidr, CreateReason, DeleteReason, NextHop, ProviderError, ReplaceReason, Route, Step,
-    Wanted,
+    Cidr, CreateReason, DeleteReason, NextHop, ProviderError, ReplaceReason, Route, RouteAction,
+    Step, Wanted,
 };
 use weft_testkit::lab::{Lab, Namespace, PodNetwork, node_addresses, pod_ranges};
 
@@ -170,7 +170,7 @@ pub(crate) fn create(range: IpNet, gateway: IpAddr) -> Step {
     let new = wanted(range, gateway);
     let reason = CreateReason::Missing;
     Step {
-        action: Action::Create { new, reason },
+        action: RouteAction::Create { new, reason },
     }
 }
 
@@ -179,14 +179,14 @@ pub(crate) fn replace(old: &Route, gateway: IpAddr) -> Step {
     let new = wanted(old.destination.net().unwrap(), gateway);
     let (old, reason) = (old.clone(), ReplaceReason::Handover);
     Step {
-        action: Action::Replace { old, new, reason },
+        action: RouteAction::Replace { old, new, reason },
     }
 }
 
 pub(crate) fn delete(old: &Route) -> Step {
     let (old, reason) = (old.clone(), DeleteReason::NodeGone);
     Step {
-        action: Action::Delete { old, reason },
+        action: RouteAction::Delete { old, reason },
     }
 }
 

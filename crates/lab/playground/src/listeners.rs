@@ -20,20 +20,20 @@ use rustix::net::{
 
 /// The listeners for the user.
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub(crate) struct Listeners {
     /// Listener of the API server.
     pub(crate) api: TcpListener,
     /// Listener of the live page.
     pub(crate) page: TcpListener,
 }
 
-impl Doors {
+impl Listeners {
     /// Sends the listeners over a socket (`SCM_RIGHTS`).
     pub(crate) fn send(&self, socket: &UnixStream) -> io::Result<()> {
-        let listeners = [self.api.as_fd(), self.page.as_fd()];
+        let descriptors = [self.api.as_fd(), self.page.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
-        if !rights.push(SendAncillaryMessage::ScmRights(&listeners)) {
+        if !rights.push(SendAncillaryMessage::ScmRights(&descriptors)) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         sendmsg(
@@ -73,23 +73,23 @@ mod tests {
     #[test]
     fn listeners_are_passed_through_a_socket() {
         let (outside, inside) = UnixStream::pair().unwrap();
-        let doors = Doors {
+        let listeners = Listeners {
             api: TcpListener::bind("127.0.0.1:0").unwrap(),
             page: TcpListener::bind("127.0.0.1:0").unwrap(),
         };
-        doors.send(&outside).unwrap();
-        let received = Doors::receive(&inside).unwrap();
+        listeners.send(&outside).unwrap();
+        let received = Listeners::receive(&inside).unwrap();
         assert_eq!(
             received.api.local_addr().unwrap(),
-            doors.api.local_addr().unwrap()
+            listeners.api.local_addr().unwrap()
         );
         assert_eq!(
             received.page.local_addr().unwrap(),
-            doors.page.local_addr().unwrap()
+            listeners.page.local_addr().unwrap()
         );
         drop(outside);
         assert!(
-            Doors::receive(&inside).is_err(),
+            Listeners::receive(&inside).is_err(),
             "a closed socket has no listeners"
         );
     }

@@ -1,4 +1,4 @@
-//! The state that the syncs of a family work on, on a thread that may block.
+//! State of the syncs of one family, handed from its loop to a blocking thread and back.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,7 +26,7 @@ pub trait Flows: Send {
 }
 
 /// State that moves between the loop and the threads that may block.
-pub(crate) struct Work {
+pub(crate) struct SyncState {
     pub(crate) family: IpFamily,
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) flows: Box<dyn Flows>,
@@ -46,7 +46,7 @@ pub(crate) struct Work {
     pub(crate) flows_due: bool,
 }
 
-impl Work {
+impl SyncState {
     pub(crate) fn change(&mut self, key: ObjectKey, service: Option<&Arc<Service>>) {
         let former = self.quarantine.change(&mut self.desired, &key, service);
         // A quarantined Service is not served before it is accepted.
