@@ -75,7 +75,19 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Err(error) => error.exit(),
     };
     let job = if arguments.once { Job::Once } else { Job::Stay };
-    prepare(&arguments.profile)?.start(&arguments.settings, job)
+    match prepare(&arguments.profile)?.start(&arguments.settings, job)? {
+        Finish::Stopped => eprintln!("stopped"),
+        Finish::Done => {}
+    }
+    Ok(())
+}
+
+/// The way in which a cluster ended without an error.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Finish {
+    Done,
+    /// By Ctrl-C or SIGTERM.
+    Stopped,
 }
 
 /// Programs, root file system and images of clusters: built once, used by several.
@@ -118,7 +130,7 @@ pub(crate) fn prepare(profile: &str) -> anyhow::Result<Parts> {
 
 impl Parts {
     /// Builds a cluster, does the job and removes everything.
-    pub(crate) fn start(&self, settings: &Settings, job: Job) -> anyhow::Result<()> {
+    pub(crate) fn start(&self, settings: &Settings, job: Job) -> anyhow::Result<Finish> {
         let directory = directory();
         workspace::create_private(&directory)?;
         let lock = lock(&directory)?;
@@ -149,12 +161,12 @@ impl Parts {
         // Its input ends with this: it removes what is left.
         drop(janitor.stdin.take());
         let cleaned = janitor.wait().context("cannot wait for the removal")?;
-        match status? {
-            Ended::Stopped => eprintln!("stopped"),
-            Ended::ByItself(status) => ensure!(status.success(), "the cluster failed: {status}"),
-        }
         ensure!(cleaned.success(), "cannot remove everything of the cluster");
-        Ok(())
+        match status? {
+            Ended::Stopped => Ok(Finish::Stopped),
+            Ended::ByItself(status) if status.success() => Ok(Finish::Done),
+            Ended::ByItself(status) => bail!("the cluster failed: {status}"),
+        }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 use super::{
-    Extent, Job, Parts,
+    Extent, Finish, Job, Parts,
     e2e::Selection,
     outcome,
     settings::{Agents, Families, MainPlugin, Network, ProxyMode, Settings},
@@ -74,7 +74,7 @@ impl Parts {
         for arm in &ARMS {
             eprintln!("{}", arm.name);
             let tests = self.selection(arm, output, "conformance", CONFORMANCE, &[])?;
-            if let Err(error) = self.start(&arm.settings(), Job::Tests(tests)) {
+            if let Err(error) = self.finish(&arm.settings(), Job::Tests(tests))? {
                 eprintln!("{error:#}");
                 failed.push(arm.name);
             }
@@ -88,7 +88,7 @@ impl Parts {
     pub(crate) fn network(&self, output: &Path) -> anyhow::Result<()> {
         let arm = &WEFT_NFTABLES;
         let tests = self.selection(arm, output, "network", NETWORK, LEFT_OUT)?;
-        let outcome = self.start(&arm.settings(), Job::Tests(tests));
+        let outcome = self.finish(&arm.settings(), Job::Tests(tests))?;
         outcome::write(output)?;
         outcome
     }
@@ -99,7 +99,7 @@ impl Parts {
             extent: Extent::All,
             results: results(output, "faults"),
         };
-        let outcome = self.start(&WEFT_NFTABLES.settings(), job);
+        let outcome = self.finish(&WEFT_NFTABLES.settings(), job)?;
         outcome::write(output)?;
         outcome
     }
@@ -108,7 +108,7 @@ impl Parts {
     pub(crate) fn pods(&self, output: &Path) -> anyhow::Result<()> {
         for arm in [&WEFT_NFTABLES, &KUBE_PROXY] {
             let results = results(output, &format!("pods-{}", arm.name));
-            self.start(&arm.settings(), Job::Pods { results })?;
+            self.finish(&arm.settings(), Job::Pods { results })??;
         }
         outcome::write(output)
     }
@@ -169,7 +169,7 @@ impl Parts {
             ),
         ] {
             eprintln!("{name}");
-            if let Err(error) = self.start(&settings, Job::Once) {
+            if let Err(error) = self.finish(&settings, Job::Once)? {
                 eprintln!("{error:#}");
                 failed.push(name);
             }
@@ -186,7 +186,17 @@ impl Parts {
             tests,
             results: results(output, "slice-faults"),
         };
-        self.start(&arm.settings(), job)
+        self.finish(&arm.settings(), job)?
+    }
+
+    /// Does a job to its end. The outer error says that a person stopped it: nothing else is to be
+    /// tried then.
+    fn finish(&self, settings: &Settings, job: Job) -> anyhow::Result<anyhow::Result<()>> {
+        Ok(match self.start(settings, job) {
+            Ok(Finish::Stopped) => bail!("stopped"),
+            Ok(Finish::Done) => Ok(()),
+            Err(error) => Err(error),
+        })
     }
 
     fn selection(
