@@ -391,8 +391,7 @@ fn write_all(
             .number(&service, &|port| Some(observed.numbering(port, &settings)));
         let delta = writer.state.swap(&service.key, Some(applied));
         report_refused_fronts(&service.key, &delta.refused_fronts);
-        let steps = delta.steps.into_iter();
-        let steps = steps.filter_map(|step| observed.compare(step)).collect();
+        let steps = observed.compare_all(delta.steps, settings.family);
         writer.add(Some(&service.key), steps)?;
         if index + 1 == urgent {
             writer.commit()?;
@@ -401,13 +400,16 @@ fn write_all(
     writer.commit()?;
     let networks = service_networks(&settings).map(Step::Add);
     let networks = networks.filter_map(|step| observed.compare(step));
-    writer.add(None, networks.collect())?;
+    let mut networks: Vec<Step> = networks.collect();
+    // In the same transaction: networks that overlap cannot be there together.
+    networks.extend(observed.take(Collection::ServiceNetworks));
+    writer.add(None, networks)?;
     // A process that ended a moment ago may have left packets between their two hooks.
     let mut leftovers = observed.take_unused_hairpins();
     leftovers.retain(|key| !writer.state.take_over_hairpin(*key));
     let delete = |key: Value| Step::Delete(Collection::Hairpin, key.into());
     let mut leftovers: Vec<Step> = leftovers.into_iter().map(delete).collect();
-    leftovers.extend(observed.leftovers());
+    leftovers.extend(observed.leftovers(settings.family));
     writer.add(None, leftovers)?;
     writer.commit()?;
     writer.remove_unused(Unused::All)

@@ -51,32 +51,64 @@ impl Target {
 }
 
 impl Step {
-    fn collection(&self) -> Collection {
+    pub(crate) fn collection(&self) -> Collection {
         match self {
             Self::Add(entry) | Self::Replace(_, entry) => entry.collection,
             Self::Delete(collection, _) => *collection,
         }
     }
 
-    /// A Service that is too large for one transaction is written in this order: what its fronts
-    /// lead to, then the fronts, then what none leads to any more.
-    pub(crate) fn phase(&self) -> u8 {
-        let is_head = matches!(
-            self.collection(),
+    fn key(&self) -> &Value {
+        match self {
+            Self::Add(entry) | Self::Replace(_, entry) => &entry.key,
+            Self::Delete(_, target) => &target.key,
+        }
+    }
+
+    /// Its place in the order of a Service that is too large for one transaction.
+    pub(crate) fn phase(&self, family: IpFamily) -> Phase {
+        let is_delete = matches!(self, Self::Delete(..));
+        match self.collection() {
             Collection::OfFronts(
                 _,
                 FrontMap::Services
-                    | FrontMap::LocalCounts
-                    | FrontMap::Affinity
-                    | FrontMap::Timeouts
-            )
-        );
-        match self {
-            _ if is_head => 1,
-            Self::Delete(..) => 2,
-            _ => 0,
+                | FrontMap::LocalCounts
+                | FrontMap::Affinity
+                | FrontMap::Timeouts,
+            ) => Phase::Front(*self.key()),
+            // Ranges that overlap replace each other in one transaction only, and a front whose
+            // flags ask for ranges drops everything without them.
+            Collection::SourceRanges => Phase::Front(without_source(family, self.key())),
+            _ if is_delete => Phase::Leftovers,
+            Collection::ClusterIps => Phase::Addresses,
+            _ => Phase::Targets,
         }
     }
+}
+
+/// The order in which a Service that is too large for one transaction is written: after every
+/// transaction, each front leads to endpoints, or is as if it had not changed yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// What fronts lead to.
+    Targets,
+    /// The elements that a front consists of. Those of one front belong into one transaction.
+    Front(Value),
+    /// ClusterIPs: from here on, ports of them that have no front are refused.
+    Addresses,
+    /// What no front leads to any more.
+    Leftovers,
+}
+
+/// The front of a key of `source-ranges`.
+fn without_source(family: IpFamily, key: &Value) -> Value {
+    let source = match family {
+        IpFamily::V4 => 4,
+        IpFamily::V6 => 16,
+    };
+    let bytes = key.as_bytes();
+    let front = &bytes[..bytes.len().saturating_sub(source)];
+    Value::from_slice(front).unwrap_or(*key)
 }
 
 /// Changes to the table of one family.

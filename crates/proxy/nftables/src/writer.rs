@@ -9,7 +9,7 @@ use crate::{
     kernel::{Kernel, KernelError},
     program::{pick, timeout},
     state::{Applied, State},
-    transaction::{Step, Transaction},
+    transaction::{Phase, Step, Transaction},
 };
 
 /// A transaction with elements of several Services is committed as soon as it has this many: one huge
@@ -88,20 +88,41 @@ impl Writer<'_> {
         mut steps: Vec<Step>,
         limit: usize,
     ) -> Result<(), Failure> {
-        steps.sort_by_key(Step::phase);
+        let family = self.state.settings.family;
+        steps.sort_by_cached_key(|step| step.phase(family));
         let mut is_begun = false;
+        let mut part: Vec<Step> = Vec::new();
         let mut steps = steps.into_iter().peekable();
-        while steps.peek().is_some() {
-            let part: Vec<Step> = steps.by_ref().take(limit).collect();
-            self.transaction.extend(owner, part);
-            // A part that failed leaves what the parts before it wrote.
-            self.commit().map_err(|failure| Failure {
-                is_known: failure.is_known && !is_begun,
-                ..failure
-            })?;
-            is_begun = true;
+        while let Some(first) = steps.next() {
+            let phase = first.phase(family);
+            let mut group = vec![first];
+            if let Phase::Front(_) = phase {
+                let is_same = |step: &Step| step.phase(family) == phase;
+                while let Some(next) = steps.next_if(is_same) {
+                    group.push(next);
+                }
+            }
+            if !part.is_empty() && part.len() + group.len() > limit {
+                self.commit_part(owner, std::mem::take(&mut part), is_begun)?;
+                is_begun = true;
+            }
+            part.extend(group);
         }
-        Ok(())
+        self.commit_part(owner, part, is_begun)
+    }
+
+    /// Commits a part of a Service. One that fails leaves what the parts before it wrote.
+    fn commit_part(
+        &mut self,
+        owner: Option<&ObjectKey>,
+        part: Vec<Step>,
+        is_begun: bool,
+    ) -> Result<(), Failure> {
+        self.transaction.extend(owner, part);
+        self.commit().map_err(|failure| Failure {
+            is_known: failure.is_known && !is_begun,
+            ..failure
+        })
     }
 
     /// Commits what was added.

@@ -551,6 +551,47 @@ fn a_service_of_many_endpoints_grows_and_shrinks() {
 }
 
 #[test]
+fn source_ranges_that_overlap_former_ones_are_replaced_by_a_change_and_by_a_restart() {
+    lab::inside(|_| {
+        for family in IpFamily::ALL {
+            let (balancer, lists) = match family {
+                IpFamily::V4 => (
+                    "192.0.2.1",
+                    [
+                        &["198.51.101.0/24", "10.0.0.0/8"][..],
+                        &["198.51.100.0/23"],
+                        &["198.51.100.0/25", "198.51.101.128/25"],
+                    ],
+                ),
+                IpFamily::V6 => (
+                    "2001:db8::1",
+                    [
+                        &["2001:db8:7:1::/64", "fd00::/8"][..],
+                        &["2001:db8:7::/63"],
+                        &["2001:db8:7::/65", "2001:db8:7:1:8000::/65"],
+                    ],
+                ),
+            };
+            let mut world = World::real(family);
+            for round in 0..6 {
+                let list = lists[round % lists.len()];
+                let more = json!({"type": "LoadBalancer", "balancer": balancer,
+                                  "loadBalancerSourceRanges": list});
+                world.put(&service(family, "club", 1, &more));
+                if round < 3 {
+                    let report = world.sync();
+                    assert!(report.partial_failure.is_none(), "{report:?}");
+                } else {
+                    world.restart(HostKernel::new(family, Watch::new()));
+                }
+                assert_eq!(contents(family)["source-ranges"].len(), list.len());
+            }
+            cleanup(family).unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_name_longer_than_a_comment_is_cut_and_nothing_is_written_again() {
     lab::inside(|_| {
         let family = IpFamily::V4;

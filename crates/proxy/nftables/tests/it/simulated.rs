@@ -73,9 +73,13 @@ pub(crate) struct Simulated {
     /// Number of reads that fail from now on, as dumps that EINTR always interrupts.
     pub(crate) failing_reads: usize,
     pub(crate) commits: usize,
+    /// Instead of the default for a load that takes several commits.
+    pub(crate) element_limit: Option<usize>,
+    /// The elements after each commit, from when it is set.
+    pub(crate) states: Option<Vec<Elements>>,
 }
 
-type Elements = BTreeMap<String, BTreeMap<Vec<u8>, Element>>;
+pub(crate) type Elements = BTreeMap<String, BTreeMap<Vec<u8>, Element>>;
 
 impl Simulated {
     /// The table without the order in which things were added.
@@ -92,6 +96,20 @@ impl Simulated {
             contents.elements.insert(set.clone(), words.collect());
         }
         contents
+    }
+
+    /// The same table with elements as they were after a commit.
+    pub(crate) fn with_elements(&self, elements: Elements) -> Self {
+        Self {
+            table: self.table.clone(),
+            values: elements,
+            ..Self::default()
+        }
+    }
+
+    /// Elements by set and key.
+    pub(crate) fn values(&self) -> &Elements {
+        &self.values
     }
 
     fn apply(
@@ -152,6 +170,10 @@ impl Simulated {
                         .ok_or_else(|| refuse(0, Reason::Missing))?;
                     for (place, element) in elements.iter().enumerate() {
                         let key = element.key.as_bytes().to_vec();
+                        let is_range = element.end.is_some();
+                        if is_range && there.values().any(|o| is_overlapping(element, o)) {
+                            return Err(refuse(place, Reason::Exists));
+                        }
                         match there.get(&key) {
                             Some(other) if other.datum != element.datum => {
                                 return Err(refuse(place, Reason::Exists));
@@ -220,6 +242,9 @@ impl Kernel for Simulated {
             Ok((table, values)) => {
                 self.table = table;
                 self.values = values;
+                if let Some(states) = &mut self.states {
+                    states.push(self.values.clone());
+                }
             }
             Err((change, element, reason)) => {
                 return Err(KernelError::Refused {
@@ -265,10 +290,21 @@ impl Kernel for Simulated {
 
     fn element_limit(&self) -> usize {
         // Small, so that loads and large Services take several commits.
-        20
+        self.element_limit.unwrap_or(20)
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
         None
+    }
+}
+
+/// True of two ranges that share a key and are not the same.
+fn is_overlapping(one: &Element, other: &Element) -> bool {
+    match (one.end, other.end) {
+        (Some(end), Some(other_end)) => {
+            let is_same = (one.key, end) == (other.key, other_end);
+            one.key <= other_end && other.key <= end && !is_same
+        }
+        _ => false,
     }
 }
