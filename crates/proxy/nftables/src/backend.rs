@@ -284,6 +284,36 @@ impl<K: Kernel> Nftables<K> {
         }
     }
 
+    fn sync_once(
+        &mut self,
+        desired: &Desired,
+        settings: &Settings,
+        scope: Scope<'_>,
+    ) -> Result<SyncReport, SyncError> {
+        let known = self.known.as_ref().map(|known| &known.state.settings);
+        let is_known = known.is_some_and(|known| {
+            known == settings || without_elements(known) == without_elements(settings)
+        });
+        let Scope::Changed(changed) = scope else {
+            return self.full(desired, settings);
+        };
+        if !is_known {
+            return self.full(desired, settings);
+        }
+        match self.partial(desired, settings, changed) {
+            Ok(report) => Ok(report),
+            // Everything is known but for whether the rest will be accepted.
+            Err(refused) if self.known.is_some() => Err(refused),
+            Err(failure) => match self.full(desired, settings) {
+                Ok(report) => Ok(SyncReport {
+                    partial_failure: Some(failure),
+                    ..report
+                }),
+                Err(error) => Err(error.after(failure)),
+            },
+        }
+    }
+
     fn report(&self, written: Written, full: bool) -> SyncReport {
         let state = self.known.as_ref().map(|known| &known.state);
         SyncReport {
@@ -313,27 +343,15 @@ impl<K: Kernel> Backend for Nftables<K> {
         settings: &Settings,
         scope: Scope<'_>,
     ) -> Result<SyncReport, SyncError> {
-        let known = self.known.as_ref().map(|known| &known.state.settings);
-        let is_known = known.is_some_and(|known| {
-            known == settings || without_elements(known) == without_elements(settings)
-        });
-        let Scope::Changed(changed) = scope else {
-            return self.full(desired, settings);
-        };
-        if !is_known {
-            return self.full(desired, settings);
-        }
-        match self.partial(desired, settings, changed) {
-            Ok(report) => Ok(report),
-            // Everything is known but for whether the rest will be accepted.
-            Err(refused) if self.known.is_some() => Err(refused),
-            Err(failure) => match self.full(desired, settings) {
-                Ok(report) => Ok(SyncReport {
-                    partial_failure: Some(failure),
-                    ..report
-                }),
-                Err(error) => Err(error.after(failure)),
-            },
+        loop {
+            let limit = self.kernel.byte_limit();
+            match self.sync_once(desired, settings, scope) {
+                // It takes less at once than it said. Ends: the limit falls each time.
+                Err(error) if self.kernel.byte_limit() < limit => {
+                    tracing::warn!(%error, limit, "nftables commit was too large");
+                }
+                outcome => return outcome,
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_host::nftables::{Change, Element, Ownership, Table, TableChange, Value};
+use weft_host::nftables::{Batch, Change, Element, Ownership, Table, TableChange, Value};
 use weft_model::{IpFamily, ObjectKey};
 
 use crate::{
@@ -42,7 +42,7 @@ impl Target {
         }
     }
 
-    fn element(self) -> Element {
+    fn element(&self) -> Element {
         Element {
             end: self.end,
             ..Element::of_key(self.key)
@@ -63,6 +63,26 @@ impl Step {
             Self::Add(entry) | Self::Replace(_, entry) => &entry.key,
             Self::Delete(_, target) => &target.key,
         }
+    }
+
+    /// Number of bytes that it takes in a commit.
+    pub(crate) fn bytes(&self) -> usize {
+        let is_concatenation = self.collection().is_concatenation();
+        let add = |entry: &Entry| entry.element().size(is_concatenation);
+        let delete = |target: &Target| target.element().size(is_concatenation);
+        match self {
+            Self::Add(entry) => add(entry),
+            Self::Replace(target, entry) => delete(target) + add(entry),
+            Self::Delete(_, target) => delete(target),
+        }
+    }
+
+    /// True of the element by which packets find a front: it comes last of those of the front.
+    pub(crate) fn is_front(&self) -> bool {
+        matches!(
+            self.collection(),
+            Collection::OfFronts(_, FrontMap::Services)
+        )
     }
 
     /// Its place in the order of a Service that is too large for one transaction.
@@ -124,7 +144,45 @@ pub(crate) struct Transaction {
     /// After elements.
     pub(crate) after: Vec<TableChange>,
     owners: Vec<ObjectKey>,
-    steps: usize,
+    size: Size,
+}
+
+/// An amount of steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) elements: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Size {
+    pub(crate) fn of<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Self {
+        let mut size = Self::default();
+        for step in steps {
+            size.elements += 1;
+            size.bytes += step.bytes();
+        }
+        size
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            elements: self.elements + other.elements,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    pub(crate) fn is_within(self, limit: Self) -> bool {
+        self.elements <= limit.elements && self.bytes <= limit.bytes
+    }
+}
+
+/// Number of bytes that changes take in a commit.
+pub(crate) fn bytes_of(changes: &[Change]) -> usize {
+    let mut batch = Batch::new();
+    for change in changes {
+        batch.push(change);
+    }
+    batch.len()
 }
 
 impl Transaction {
@@ -137,18 +195,40 @@ impl Transaction {
             adds: BTreeMap::new(),
             after: Vec::new(),
             owners: Vec::new(),
-            steps: 0,
+            size: Size::default(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         let is_unchanged = self.tables.is_empty() && self.before.is_empty();
-        is_unchanged && self.after.is_empty() && self.steps == 0
+        is_unchanged && self.after.is_empty() && self.size.elements == 0
     }
 
     /// Number of elements that it touches.
     pub(crate) fn len(&self) -> usize {
-        self.steps
+        self.size.elements
+    }
+
+    /// Its elements, and the bytes of all of it.
+    pub(crate) fn size(&self) -> Size {
+        if self.tables.is_empty() && self.before.is_empty() && self.after.is_empty() {
+            return self.size;
+        }
+        let within = self.before.iter().chain(&self.after);
+        let within = within.map(|change| self.within(change.clone()));
+        let structure: Vec<Change> = self.tables.iter().cloned().chain(within).collect();
+        Size {
+            bytes: self.size.bytes + bytes_of(&structure),
+            ..self.size
+        }
+    }
+
+    fn within(&self, change: TableChange) -> Change {
+        Change::Within {
+            family: self.family,
+            table: TABLE.to_owned(),
+            change,
+        }
     }
 
     /// Adds steps of one Service, or of none.
@@ -162,7 +242,7 @@ impl Transaction {
             self.owners.len() - 1
         });
         for step in steps {
-            self.steps += 1;
+            self.size = self.size.and(Size::of([&step]));
             let collection = step.collection();
             match step {
                 Step::Add(entry) => self.add(entry, owner),
@@ -214,6 +294,16 @@ impl Transaction {
         }
     }
 
+    /// Its changes of the structure, and then those of elements.
+    pub(crate) fn split_structure(mut self) -> (Self, Self) {
+        let structure = Self {
+            tables: std::mem::take(&mut self.tables),
+            before: std::mem::take(&mut self.before),
+            ..Self::new(self.family)
+        };
+        (structure, self)
+    }
+
     /// Removes chains and what leads to them.
     pub(crate) fn remove_branch(&mut self, branch: Branch) {
         for (dispatch, element) in branch.verdicts {
@@ -230,11 +320,7 @@ impl Transaction {
     pub(crate) fn changes(&self) -> (Vec<Change>, Vec<Vec<Option<usize>>>) {
         let mut changes = self.tables.clone();
         let mut owners = vec![Vec::new(); changes.len()];
-        let within = |change| Change::Within {
-            family: self.family,
-            table: TABLE.to_owned(),
-            change,
-        };
+        let within = |change| self.within(change);
         for change in &self.before {
             changes.push(within(change.clone()));
             owners.push(Vec::new());

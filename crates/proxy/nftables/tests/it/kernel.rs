@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use weft_host::nftables::{Change, Element, Nftables as Connection, TableChange, Value as Key};
+use weft_host::nftables::{
+    Batch, Change, Element, Field, Kind, Nftables as Connection, Ownership, Set, Table,
+    TableChange, Traits, Value as Key,
+};
 use weft_model::IpFamily;
 use weft_nftables::{
     Counters, HostKernel, Kernel, KernelError, Nftables, Structure, TABLE, TableOptions, Watch,
@@ -271,8 +274,8 @@ impl Kernel for CountingReads {
         self.kernel.get_elements(set, keys)
     }
 
-    fn element_limit(&self) -> usize {
-        self.kernel.element_limit()
+    fn byte_limit(&self) -> usize {
+        self.kernel.byte_limit()
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
@@ -448,6 +451,83 @@ fn what_another_process_changes_is_noticed_and_repaired() {
     });
 }
 
+#[test]
+fn lost_notifications_count_as_a_change_and_the_table_is_read() {
+    lab::inside(|_| {
+        let family = IpFamily::V4;
+        let (mut world, mut notifications) = listening(family);
+        for object in everything(family) {
+            world.put(&object);
+        }
+        world.sync();
+        receive(&mut notifications);
+        let audited = world.backend.audit(ReadBudget::Available).unwrap();
+        assert_eq!(audited, AuditReport::Unchanged);
+        // Another program's table, which does not concern us, but for the buffer it fills.
+        fill_notifications(family);
+        receive(&mut notifications);
+        let audited = world.backend.audit(ReadBudget::Available).unwrap();
+        let AuditReport::Read { repaired, .. } = audited else {
+            panic!("{audited:?}");
+        };
+        assert_eq!(repaired, []);
+        receive(&mut notifications);
+        let audited = world.backend.audit(ReadBudget::Available).unwrap();
+        assert_eq!(audited, AuditReport::Unchanged, "once");
+    });
+}
+
+/// Has another socket cause more notifications than the buffer of a listener holds.
+fn fill_notifications(family: IpFamily) {
+    const TABLE: &str = "other";
+    const BUFFER: usize = 16 << 20;
+    let mut connection = Connection::open().unwrap();
+    let mut commit = |changes: &[Change]| {
+        let mut batch = Batch::new();
+        for change in changes {
+            batch.push(change);
+        }
+        connection.commit(&batch).unwrap();
+        batch.len()
+    };
+    let within = |change| Change::Within {
+        family,
+        table: TABLE.to_owned(),
+        change,
+    };
+    commit(&[
+        Change::AddTable(Table {
+            family,
+            name: TABLE.to_owned(),
+            comment: None,
+            ownership: Ownership::Shared,
+        }),
+        within(TableChange::AddSet(Set {
+            name: "numbers".to_owned(),
+            key: vec![Field::Classid],
+            kind: Kind::Set,
+            traits: Traits::default(),
+        })),
+    ]);
+    let element = |number| Element::of_key(Key::EMPTY.with_number(number));
+    let elements: Vec<Element> = (0..1_000).map(element).collect();
+    let (set, is_concatenation) = ("numbers".to_owned(), false);
+    let add = within(TableChange::AddElements {
+        set: set.clone(),
+        is_concatenation,
+        elements: elements.clone(),
+    });
+    let delete = within(TableChange::DeleteElements {
+        set,
+        is_concatenation,
+        elements,
+    });
+    let mut sent = 0;
+    while sent < BUFFER {
+        sent += commit(std::slice::from_ref(&add)) + commit(std::slice::from_ref(&delete));
+    }
+}
+
 /// Ends after this many commits, as a process that is killed.
 struct Killed {
     kernel: HostKernel,
@@ -487,6 +567,10 @@ impl Kernel for Killed {
     /// Small, so that there are many commits.
     fn element_limit(&self) -> usize {
         7
+    }
+
+    fn byte_limit(&self) -> usize {
+        self.kernel.byte_limit()
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
@@ -701,8 +785,8 @@ impl Kernel for Picky {
         self.kernel.get_elements(set, keys)
     }
 
-    fn element_limit(&self) -> usize {
-        self.kernel.element_limit()
+    fn byte_limit(&self) -> usize {
+        self.kernel.byte_limit()
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
@@ -734,6 +818,45 @@ fn a_service_that_the_kernel_refuses_is_left_out_and_the_rest_is_written() {
         let report = world.guarded_sync().unwrap();
         assert!(!report.full, "{report:?}");
         assert_eq!(contents(family)["endpoints"].len(), 10);
+    });
+}
+
+#[test]
+fn a_map_that_is_full_leaves_out_the_services_that_do_not_fit() {
+    lab::with_programs(&["nft"], |lab| {
+        let family = IpFamily::V4;
+        World::real(family).sync();
+        // The same table, but for a limit that another program gave one of its maps.
+        let printed = lab.program("nft", &["list", "ruleset"]);
+        let limited = printed.replacen("\tmap services {\n", "\tmap services {\n\t\tsize 3\n", 1);
+        assert_ne!(printed, limited, "{printed}");
+        cleanup(family).unwrap();
+        std::fs::write("/run/limited.nft", limited).unwrap();
+        lab.program("nft", &["-f", "/run/limited.nft"]);
+
+        let mut world = World::real(family);
+        for number in 1..=5 {
+            let name = format!("service-{number}");
+            world.put(&service(family, &name, number, &json!({})));
+            world.put(&slice(family, &name, 1..3));
+        }
+        let report = world.guarded_sync().unwrap();
+        assert_eq!(world.held(), ["service-4", "service-5"]);
+        let refusals: Vec<String> = report.refusals.iter().map(ToString::to_string).collect();
+        let is_full = |words: &String| words.contains("services: the set is full");
+        assert!(refusals.iter().all(is_full), "{refusals:?}");
+        assert_eq!(contents(family)["services"].len(), 3);
+        assert_eq!(contents(family)["endpoints"].len(), 6);
+        // One that goes makes room, and one that stays changes.
+        let key = weft_model::ObjectKey::namespaced("shop", "service-1");
+        world.model.remove_service(&key);
+        world.put(&slice(family, "service-2", 1..2));
+        world.guarded_sync().unwrap();
+        world.put(&slice(family, "service-4", 1..2));
+        world.now += Duration::from_hours(1);
+        world.guarded_sync().unwrap();
+        assert_eq!(world.held(), ["service-5"]);
+        assert_eq!(contents(family)["services"].len(), 3);
     });
 }
 

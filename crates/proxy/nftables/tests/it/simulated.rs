@@ -10,7 +10,7 @@ use weft_nftables::{Kernel, KernelError, Structure};
 pub(crate) enum Fault {
     /// The kernel refuses the commit.
     Refused(Reason),
-    /// The call fails and nothing was done: ENOBUFS of the request, ERESTART, EMSGSIZE.
+    /// The call fails and nothing was done: ENOBUFS or EPERM of the request.
     NotDone,
     /// The commit was done and its answer lost: ENOBUFS of the answer.
     AnswerLost,
@@ -63,6 +63,15 @@ impl Contents {
     }
 }
 
+/// Bytes that a commit may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendLimit {
+    pub(crate) believed: usize,
+    pub(crate) actual: usize,
+    /// The believed one is not lowered below this.
+    pub(crate) least: usize,
+}
+
 /// A table in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Simulated {
@@ -75,6 +84,9 @@ pub(crate) struct Simulated {
     pub(crate) commits: usize,
     /// Instead of the default for a load that takes several commits.
     pub(crate) element_limit: Option<usize>,
+    pub(crate) send_limit: Option<SendLimit>,
+    /// Bytes of each commit, and of those that were too large.
+    pub(crate) bytes: Vec<usize>,
     /// The elements after each commit, from when it is set.
     pub(crate) states: Option<Vec<Elements>>,
 }
@@ -105,6 +117,10 @@ impl Simulated {
             values: elements,
             ..Self::default()
         }
+    }
+
+    pub(crate) fn lose_elements(&mut self) {
+        self.values.clear();
     }
 
     /// Elements by set and key.
@@ -225,6 +241,17 @@ impl Kernel for Simulated {
     fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
         let failed = || KernelError::Failed("No buffer space available".to_owned());
         self.commits += 1;
+        if let Some(limit) = &mut self.send_limit {
+            let mut batch = weft_host::nftables::Batch::new();
+            for change in changes {
+                batch.push(change);
+            }
+            self.bytes.push(batch.len());
+            if batch.len() > limit.actual {
+                limit.believed = limit.believed.min((batch.len() / 2).max(limit.least));
+                return Err(KernelError::TooLarge(batch.len()));
+            }
+        }
         let fault = self.due();
         match fault {
             Some(Fault::Refused(reason)) => {
@@ -291,6 +318,10 @@ impl Kernel for Simulated {
     fn element_limit(&self) -> usize {
         // Small, so that loads and large Services take several commits.
         self.element_limit.unwrap_or(20)
+    }
+
+    fn byte_limit(&self) -> usize {
+        self.send_limit.map_or(usize::MAX, |limit| limit.believed)
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
