@@ -326,6 +326,7 @@ impl<K: Kernel> Nftables<K> {
             elements: Some(ElementCount {
                 total: state.map_or(0, |state| state.element_count),
                 written: written.elements,
+                contested: state.map_or(0, State::contested),
             }),
             cleanup_failure: written.cleanup_failure,
             without_local_endpoints: state

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use weft_host::nftables::{
-    Batch, Change, Element, Field, Kind, Nftables as Connection, Ownership, Set, Table,
+    Batch, Change, Element, Expression, Field, Kind, Nftables as Connection, Ownership, Set, Table,
     TableChange, Traits, Value as Key,
 };
 use weft_model::IpFamily;
 use weft_nftables::{
     Counters, HostKernel, Kernel, KernelError, Nftables, Structure, TABLE, TableOptions, Watch,
-    cleanup, differences, render,
+    cleanup, differences, probe_by, render,
 };
 use weft_proxy::{AuditReport, Backend as _, LoopbackNodePorts, ReadBudget, service_networks};
 use weft_testkit::{
@@ -698,7 +698,8 @@ fn two_services_with_one_front_do_not_disturb_each_other() {
         for (name, number) in [("z-first", 1), ("a-second", 2)] {
             world.put(&service(family, name, number, &shared));
             world.put(&slice(family, name, 1..3));
-            world.sync();
+            let contested = world.sync().elements.map(|count| count.contested);
+            assert_eq!(contested, Some(usize::from(number - 1)));
         }
         let owner = || {
             let all = contents(family);
@@ -711,7 +712,8 @@ fn two_services_with_one_front_do_not_disturb_each_other() {
         assert_eq!(written(&report), 0, "also over a restart");
         let key = weft_model::ObjectKey::namespaced("shop", "z-first");
         world.model.remove_service(&key);
-        world.sync();
+        let contested = world.sync().elements.map(|count| count.contested);
+        assert_eq!(contested, Some(0));
         assert_eq!(owner(), Some(false), "the second inherits it");
         let report = world.restart(HostKernel::new(family, Watch::new()));
         assert_eq!(written(&report), 0);
@@ -876,7 +878,8 @@ fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
             );
             world.sync();
             let mut kernel = HostKernel::new(family, Watch::new());
-            let mut left = || differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            let desired = world.desired.clone();
+            let mut left = || differences(&mut kernel, &desired, &world.settings).unwrap();
             assert_eq!(left(), "");
             let before = contents(family);
             let word = match family {
@@ -902,7 +905,150 @@ fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
             lab.program("nft", &["-f", "/run/missing.nft"]);
             assert_eq!(contents(family), before, "{family}");
             assert_eq!(left(), "");
+            // A number of endpoints that has no chain yet, and an affinity timeout that has none.
+            world.put(&slice(family, "plain", 1..12));
+            let sticky = json!({"sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}}});
+            world.put(&service(family, "empty", 4, &sticky));
+            world.put(&slice(family, "empty", 20..22));
+            world.derive();
+            let text = differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            let rule =
+                format!("add rule {word} {TABLE} pick-11 meta priority set numgen random mod 11");
+            let pick = format!("add element {word} {TABLE} pick {{ 0:b : jump pick-11 }}");
+            let sticky =
+                format!("# add element {word} {TABLE} sticky {{ 0:4d : goto sticky-77s }}");
+            for words in [&rule, &pick, &sticky] {
+                let is_there = text.lines().any(|line| line.starts_with(words));
+                assert!(is_there, "{words} is not in:\n{text}");
+            }
+            std::fs::write("/run/more.nft", &text).unwrap();
+            lab.program("nft", &["-f", "/run/more.nft"]);
+            // What is left is what was a comment: the chains of the timeout.
+            let text = differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            let is_comment = |line: &str| line.starts_with("# ");
+            assert!(!text.is_empty() && text.lines().all(is_comment), "{text}");
+            world.sync();
+            let text = differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            assert_eq!(text, "");
             cleanup(family).unwrap();
+        }
+    });
+}
+
+/// What docs/proxy.md tells an operator to look at.
+#[test]
+fn nft_shows_the_program_on_a_page_and_a_service_by_its_front() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let mut world = World::real(family);
+            for object in everything(family) {
+                world.put(&object);
+            }
+            world.sync();
+            let page = || lab.program("nft", &["-t", "list", "ruleset"]);
+            let (word, front, node) = match family {
+                IpFamily::V4 => ("ip", "10.96.0.1", "10.244.0.2"),
+                IpFamily::V6 => ("ip6", "fd00:96::1", "fd00:10:244::2"),
+            };
+            let before = page();
+            assert!(
+                before.contains(&format!("table {word} {TABLE} {{")),
+                "{before}"
+            );
+            for words in [
+                "map services {",
+                "chain pick-3 {",
+                "numgen random mod 3",
+                "goto no-endpoints",
+            ] {
+                assert!(before.contains(words), "{words} is not in:\n{before}");
+            }
+            assert!(!before.contains("shop/"), "no elements:\n{before}");
+            // More Services of the same numbers of endpoints: the same page.
+            for number in 10..30 {
+                let name = format!("more-{number}");
+                world.put(&service(family, &name, number, &json!({})));
+                world.put(&slice(family, &name, 1..4));
+            }
+            world.sync();
+            assert_eq!(page(), before);
+            let get = |map: &str, key: &str| {
+                let key = format!("{{ {key} }}");
+                lab.program("nft", &["get", "element", word, TABLE, map, &key])
+            };
+            let found = get("services", &format!("{front} . tcp . 80"));
+            assert!(
+                found.contains("comment \"shop/plain:http\" : 1000:3"),
+                "{found}"
+            );
+            let found = get("node-ports", "tcp . 30003");
+            assert!(found.contains("comment \"shop/loyal:http\""), "{found}");
+            let found = get("endpoints", &format!("{front} . tcp . 80 . 1000:2"));
+            assert!(found.contains(&format!(": {node} . 8080")), "{found}");
+            cleanup(family).unwrap();
+        }
+    });
+}
+
+/// A kernel that lacks the expression `masq`: it gets another one that no kernel has.
+struct Lacking(HostKernel);
+
+impl Kernel for Lacking {
+    fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
+        let mut changes = changes.to_vec();
+        for change in &mut changes {
+            if let Change::Within {
+                change: TableChange::AddRule(rule),
+                ..
+            } = change
+            {
+                let lacks = |expression: &&mut Expression| **expression == Expression::Masquerade;
+                for expression in rule.expressions.iter_mut().filter(lacks) {
+                    *expression = Expression::Other("none".to_owned());
+                }
+            }
+        }
+        self.0.commit(&changes)
+    }
+
+    fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
+        self.0.structure()
+    }
+
+    fn elements(&mut self, set: &str) -> Result<Vec<Element>, KernelError> {
+        self.0.elements(set)
+    }
+
+    fn get_elements(&mut self, set: &str, keys: &[Key]) -> Result<Vec<Element>, KernelError> {
+        self.0.get_elements(set, keys)
+    }
+
+    fn byte_limit(&self) -> usize {
+        self.0.byte_limit()
+    }
+
+    fn foreign_changes(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn a_probe_leaves_nothing_and_names_what_the_kernel_lacks() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let kernel = || HostKernel::new(family, Watch::new());
+            let options = TableOptions::default();
+            probe_by(&mut kernel(), family, options).unwrap();
+            let error = probe_by(&mut Lacking(kernel()), family, options).unwrap_err();
+            let words = error.to_string();
+            assert!(
+                words.starts_with("cannot add rule postrouting (")
+                    && words.contains("masq")
+                    && words.ends_with("): the kernel does not support it"),
+                "{words}"
+            );
+            assert_eq!(lab.program("nft", &["list", "tables"]), "");
         }
     });
 }
