@@ -110,13 +110,15 @@ const IPTABLES: [Proxy; 4] = [
 /// Every change of mode or program in which weft is one of the two, but from its iptables mode to
 /// kube-proxy's nftables mode: kube-proxy removes iptables rules before it has written its own, so
 /// the way there is by the nftables mode of weft.
-const EVERY_CHANGE: [Proxy; 8] = [
+const EVERY_CHANGE: [Proxy; 10] = [
+    Proxy::KubeProxy("nftables"),
+    Proxy::Weft("nftables"),
+    Proxy::KubeProxy("nftables"),
+    Proxy::Weft("iptables"),
+    Proxy::Weft("nftables"),
     Proxy::KubeProxy("iptables"),
     Proxy::Weft("nftables"),
     Proxy::Weft("iptables"),
-    Proxy::Weft("nftables"),
-    Proxy::KubeProxy("nftables"),
-    Proxy::Weft("nftables"),
     Proxy::KubeProxy("iptables"),
     Proxy::Weft("iptables"),
 ];

@@ -131,7 +131,7 @@ fn killed_in_the_middle_of_a_load_it_completes_it_after_a_restart() {
 }
 
 #[test]
-fn it_answers_health_checks_follows_the_service_cidrs_and_survives_flushes() {
+fn it_answers_health_checks_and_follows_the_service_cidrs() {
     lab::with_programs(&["iptables-nft", "iptables-legacy", "nft"], |lab| {
         let arena = Arena::new("nft");
         let node = lab.namespace("node");
@@ -179,6 +179,123 @@ fn it_answers_health_checks_follows_the_service_cidrs_and_survives_flushes() {
         }
         let elements = Arena::metric(&node, "weft_proxy_nftables_elements{");
         assert!(elements.contains("IPv4"), "{elements}");
+    });
+}
+
+/// A command of `weft proxy` against the cluster of the arena: whether it succeeded, and its output.
+fn tool(node: &Namespace, words: &[&str]) -> (bool, String) {
+    let mut command = node.command(env!("CARGO_BIN_EXE_weft"));
+    let flags = [
+        "proxy",
+        MODE[0],
+        "--master=http://127.0.0.1:6443",
+        "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+    ];
+    command
+        .args(flags)
+        .arg(format!("--hostname-override={NODE}"));
+    let output = command.args(words).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+#[test]
+fn render_diff_trace_and_top_show_what_the_kernel_has() {
+    lab::with_programs(&["iptables-nft", "iptables-legacy", "nft"], |lab| {
+        let arena = Arena::new("nft");
+        let node = lab.namespace("node");
+        for words in [
+            "link add pods type bridge",
+            "link set pods up",
+            "address add 10.244.0.1/16 dev pods",
+            "route add 10.96.0.0/16 dev pods",
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            node.program("ip", &words);
+        }
+        arena.serve(&node);
+        arena.create_namespace("shop");
+        let spec = json!({"clusterIP": "10.96.0.70", "ports": [{"port": 80}]});
+        let edits: Vec<Edit> = [node_object()]
+            .into_iter()
+            .chain(service("web", &spec, 1))
+            .collect();
+        arena.apply(&edits);
+        let objects = edits.iter().map(|edit| match edit {
+            Edit::Put(_, object) => object,
+            Edit::Delete(_) => unreachable!("there are none"),
+        });
+        let objects =
+            json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()});
+        std::fs::write("/run/objects.json", objects.to_string()).unwrap();
+        let from_file = ["--objects", "/run/objects.json"];
+        let (_, before) = tool(&node, &["top", "--rounds=1"]);
+        assert!(
+            before.contains("does not run in the nftables mode"),
+            "{before}"
+        );
+        let proxy = arena.start_weft_with(&node, &[MODE[0], "--nftables-counters"]);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while let (false, text) = tool(&node, &["diff"]) {
+            assert!(Instant::now() < deadline, "still different: {text}");
+        }
+
+        let (is_ok, rendered) = tool(&node, &["render", from_file[0], from_file[1]]);
+        assert!(is_ok, "{rendered}");
+        let front = "10.96.0.70 . tcp . 80";
+        for line in [
+            format!("add element ip weft services {{ {front} comment \"shop/web\" : 1000:1 }}"),
+            format!("add element ip weft endpoints {{ {front} . 1000:1 : 10.244.0.1 . 8080 }}"),
+            "add element ip weft pick { 0:1 : jump pick-1 }".to_owned(),
+        ] {
+            assert!(
+                rendered.lines().any(|found| found == line),
+                "{line}: {rendered}"
+            );
+        }
+
+        let packet = ["--src", "10.244.0.9", "--dst", "10.96.0.70:80/tcp"];
+        for live in [&from_file[..], &["--live"]] {
+            let words = [&["trace"][..], &packet, live].concat();
+            let (is_ok, text) = tool(&node, &words);
+            let end = "=> 10.244.0.1:8080 with 100.000 %, source kept";
+            assert!(is_ok && text.contains(end), "{text}");
+        }
+
+        let pod = node.run(|| TcpListener::bind("10.244.0.1:8080").unwrap());
+        std::thread::spawn(move || while pod.accept().is_ok() {});
+        for _ in 0..3 {
+            node.run(|| drop(TcpStream::connect("10.96.0.70:80").unwrap()));
+        }
+        let (is_ok, text) = tool(&node, &["top", "--rounds=1"]);
+        let counted = |line: &str| line.contains("10.244.0.1:8080") && line.ends_with(" 3");
+        assert!(is_ok && text.lines().any(counted), "{text}");
+
+        // Without the proxy, what another program changes stays different.
+        drop(proxy);
+        let key = format!("{{ {front} }}");
+        node.program("nft", &["delete", "element", "ip", TABLE, "services", &key]);
+        let (is_ok, text) = tool(&node, &["diff"]);
+        let line =
+            format!("add element ip weft services {{ {front} comment \"shop/web\" : 1000:1 }}");
+        assert!(!is_ok && text.contains(&line), "{text}");
+    });
+}
+
+#[test]
+fn status_does_not_take_the_table_of_another_program_for_ours() {
+    lab::with_programs(&["iptables-nft", "iptables-legacy", "nft"], |lab| {
+        let node = lab.namespace("node");
+        node.program("nft", &["add", "table", "ip", TABLE]);
+        let (is_ok, text) = tool(&node, &["status"]);
+        assert!(
+            is_ok && text.contains("ip weft, of another program"),
+            "{text}"
+        );
+        assert!(!text.contains("STALE"), "{text}");
     });
 }
 

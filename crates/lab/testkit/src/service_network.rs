@@ -201,13 +201,13 @@ fn quiet(namespace: Namespace) -> Namespace {
 }
 
 fn forward(family: IpFamily) {
+    // So many refusals in so short a time would not all be sent. These two limit ICMPv6 as well.
+    set("ipv4/icmp_msgs_per_sec", "1000000");
+    set("ipv4/icmp_msgs_burst", "1000000");
     match family {
         IpFamily::V4 => {
             set("ipv4/ip_forward", "1");
-            // So many refusals in so short a time would not all be sent.
             set("ipv4/icmp_ratelimit", "0");
-            set("ipv4/icmp_msgs_per_sec", "1000000");
-            set("ipv4/icmp_msgs_burst", "1000000");
         }
         IpFamily::V6 => {
             set("ipv6/conf/all/forwarding", "1");

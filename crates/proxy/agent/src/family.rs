@@ -424,9 +424,14 @@ fn refusal_event(node: &str, family: IpFamily, message: &str) -> EventNote {
     }
 }
 
-/// The kernel's reason in a message of iptables, as in `RULE_APPEND failed (Invalid argument)`.
-/// Lines and chains differ with each attempt and would make each event a new one.
+/// The kernel's reason in a message of iptables, as in `RULE_APPEND failed (Invalid argument)`, or
+/// of nftables, as in `cannot add 3 elements of services: the set is full`. Lines, chains and numbers
+/// of elements differ with each attempt and would make each event a new one.
 fn refusal_reason(message: &str) -> &str {
+    if !message.contains("failed (") {
+        let elements = message.split_once(" elements of ");
+        return elements.map_or(message, |(_, reason)| reason);
+    }
     let reasons = message.split("failed (").skip(1);
     let mut reasons = reasons.filter_map(|rest| Some(rest.split_once(')')?.0));
     let is_reason = |reason: &&str| !reason.starts_with("exit") && !reason.starts_with("signal");
@@ -467,6 +472,37 @@ mod tests {
 
     use super::*;
     use crate::health::Health;
+
+    #[test]
+    fn a_refusal_has_the_reason_of_either_backend_and_nothing_that_differs_by_attempt() {
+        for (message, reason) in [
+            (
+                "iptables-restore failed (exit status: 1): line 4: RULE_APPEND failed (Invalid \
+                 argument): rule in chain KUBE-SVC-1",
+                "Invalid argument",
+            ),
+            (
+                "iptables-restore failed (exit status: 2): bad argument",
+                "refused by the kernel",
+            ),
+            (
+                "cannot add 3 elements of services: the set is full",
+                "services: the set is full",
+            ),
+            (
+                "cannot add 12 elements of endpoints: Invalid argument (os error 22)",
+                "endpoints: Invalid argument (os error 22)",
+            ),
+            (
+                "endpoint 224.0.0.1:80 of shop/web:http is not a unicast address",
+                "endpoint 224.0.0.1:80 of shop/web:http is not a unicast address",
+            ),
+        ] {
+            assert_eq!(refusal_reason(message), reason);
+            let note = refusal_event("here", IpFamily::V4, message).note;
+            assert!(note.contains(&format!(": {reason}; the Service")), "{note}");
+        }
+    }
 
     /// Refuses each Service whose ClusterIP is this, and keeps the names of the others.
     #[derive(Clone, Default)]

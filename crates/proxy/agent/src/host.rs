@@ -38,7 +38,7 @@ pub enum HostError {
         source: DetectError,
     },
     /// The kernel lacks something that the nftables mode needs.
-    #[error("cannot serve {family} by nftables: {reason}; --proxy-mode=iptables needs less")]
+    #[error("cannot serve {family} by nftables: {reason}; --proxy-mode=iptables works without it")]
     Nftables {
         /// The family.
         family: IpFamily,

@@ -152,6 +152,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_missing_feature_is_reported_with_the_mode_that_works() {
+        let error = HostError::Nftables {
+            family: IpFamily::V4,
+            reason: "cannot add rule postrouting (masq): the kernel does not support it".to_owned(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "cannot serve IPv4 by nftables: cannot add rule postrouting (masq): the kernel does not \
+             support it; --proxy-mode=iptables works without it"
+        );
+    }
+
+    #[test]
     fn kernels_before_5_13_are_refused_unless_the_check_is_skipped() {
         let check = |skip: Option<&str>, release: &str| {
             let version = KernelVersion::parse(release);

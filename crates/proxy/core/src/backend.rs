@@ -132,6 +132,8 @@ pub struct ElementCount {
     pub total: usize,
     /// Elements added, replaced or deleted in this sync.
     pub written: usize,
+    /// Fronts (address and port) that a Service names and another one has.
+    pub contested: usize,
 }
 
 /// Service ports that drop traffic on this node, though they have endpoints elsewhere.

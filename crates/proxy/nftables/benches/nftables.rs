@@ -63,8 +63,8 @@ impl Kernel for Recording {
         self.kernel.get_elements(set, keys)
     }
 
-    fn element_limit(&self) -> usize {
-        self.kernel.element_limit()
+    fn byte_limit(&self) -> usize {
+        self.kernel.byte_limit()
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {

@@ -284,30 +284,7 @@ impl<K: Kernel> Nftables<K> {
         }
     }
 
-    fn report(&self, written: Written, full: bool) -> SyncReport {
-        let state = self.known.as_ref().map(|known| &known.state);
-        SyncReport {
-            full,
-            bytes: written.bytes,
-            chains: ChainCount {
-                written: written.chains,
-                removed: written.removed_chains,
-            },
-            elements: Some(ElementCount {
-                total: state.map_or(0, |state| state.element_count),
-                written: written.elements,
-            }),
-            cleanup_failure: written.cleanup_failure,
-            without_local_endpoints: state
-                .map(|state| state.without_local_endpoints)
-                .unwrap_or_default(),
-            ..SyncReport::default()
-        }
-    }
-}
-
-impl<K: Kernel> Backend for Nftables<K> {
-    fn sync(
+    fn sync_once(
         &mut self,
         desired: &Desired,
         settings: &Settings,
@@ -328,6 +305,48 @@ impl<K: Kernel> Backend for Nftables<K> {
             // Everything is known but for whether the rest will be accepted.
             Err(refused) if self.known.is_some() => Err(refused),
             Err(failure) => failure.resolved_by(self.full(desired, settings)),
+        }
+    }
+
+    fn report(&self, written: Written, full: bool) -> SyncReport {
+        let state = self.known.as_ref().map(|known| &known.state);
+        SyncReport {
+            full,
+            bytes: written.bytes,
+            chains: ChainCount {
+                written: written.chains,
+                removed: written.removed_chains,
+            },
+            elements: Some(ElementCount {
+                total: state.map_or(0, |state| state.element_count),
+                written: written.elements,
+                contested: state.map_or(0, State::contested),
+            }),
+            cleanup_failure: written.cleanup_failure,
+            without_local_endpoints: state
+                .map(|state| state.without_local_endpoints)
+                .unwrap_or_default(),
+            ..SyncReport::default()
+        }
+    }
+}
+
+impl<K: Kernel> Backend for Nftables<K> {
+    fn sync(
+        &mut self,
+        desired: &Desired,
+        settings: &Settings,
+        scope: Scope<'_>,
+    ) -> Result<SyncReport, SyncError> {
+        loop {
+            let limit = self.kernel.byte_limit();
+            match self.sync_once(desired, settings, scope) {
+                // It takes less at once than it said. Ends: the limit falls each time.
+                Err(error) if self.kernel.byte_limit() < limit => {
+                    tracing::warn!(%error, limit, "nftables commit was too large");
+                }
+                outcome => return outcome,
+            }
         }
     }
 
@@ -385,8 +404,7 @@ fn write_all(
             .number(&service, &|port| Some(observed.numbering(port, &settings)));
         let delta = writer.state.swap(&service.key, Some(applied));
         report_refused_fronts(&service.key, &delta.refused_fronts);
-        let steps = delta.steps.into_iter();
-        let steps = steps.filter_map(|step| observed.compare(step)).collect();
+        let steps = observed.compare_all(delta.steps, settings.family);
         writer.add(Some(&service.key), steps)?;
         if index + 1 == urgent {
             writer.commit()?;
@@ -395,13 +413,16 @@ fn write_all(
     writer.commit()?;
     let networks = service_networks(&settings).map(Step::Add);
     let networks = networks.filter_map(|step| observed.compare(step));
-    writer.add(None, networks.collect())?;
+    let mut networks: Vec<Step> = networks.collect();
+    // In the same transaction: networks that overlap cannot be there together.
+    networks.extend(observed.take(Collection::ServiceNetworks));
+    writer.add(None, networks)?;
     // A process that ended a moment ago may have left packets between their two hooks.
     let mut leftovers = observed.take_unused_hairpins();
     leftovers.retain(|key| !writer.state.take_over_hairpin(*key));
     let delete = |key: Value| Step::Delete(Collection::Hairpin, key.into());
     let mut leftovers: Vec<Step> = leftovers.into_iter().map(delete).collect();
-    leftovers.extend(observed.leftovers());
+    leftovers.extend(observed.leftovers(settings.family));
     writer.add(None, leftovers)?;
     writer.commit()?;
     writer.remove_unused(Unused::All)

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use weft_host::nftables::{Nftables, delete_table};
+use weft_host::nftables::{Nftables, Table, delete_table};
 use weft_model::IpFamily;
 
 use crate::program::{TABLE, TABLE_COMMENT};
@@ -14,12 +14,15 @@ pub fn cleanup(family: IpFamily) -> io::Result<bool> {
     let table = connection.table(family, TABLE).map_err(io::Error::other)?;
     match table {
         None => Ok(false),
-        Some(table) if table.comment.as_deref() == Some(TABLE_COMMENT) => {
-            delete_table(family, TABLE)
-        }
+        Some(table) if is_own(&table) => delete_table(family, TABLE),
         Some(_) => {
             let problem = format!("another program created the table {TABLE} of {family}");
             Err(io::Error::other(problem))
         }
     }
+}
+
+/// True of a table that weft created, in this version or another.
+pub fn is_own(table: &Table) -> bool {
+    table.comment.as_deref() == Some(TABLE_COMMENT)
 }

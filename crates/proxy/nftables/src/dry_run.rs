@@ -44,7 +44,7 @@ impl Kernel for DryRun<'_> {
         }
     }
 
-    fn element_limit(&self) -> usize {
+    fn byte_limit(&self) -> usize {
         usize::MAX
     }
 

@@ -11,8 +11,8 @@ use crate::{
     watch::Watch,
 };
 
-/// The largest element, with its comment and what frames it.
-const ELEMENT_BYTES: usize = 130;
+/// The limit is not lowered further: a socket that sends less at once cannot create the table.
+const LEAST_BYTES: usize = 16_384;
 
 /// Reads and writes the table of one family over a socket of its own.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct HostKernel {
     family: IpFamily,
     /// `None` after an error: the next use opens another.
     connection: Option<Connection>,
+    /// Bytes that were not too many yet, where the socket's limit was.
+    lowered: Option<usize>,
     watch: Watch,
 }
 
@@ -29,6 +31,7 @@ impl HostKernel {
         Self {
             family,
             connection: None,
+            lowered: None,
             watch,
         }
     }
@@ -69,6 +72,10 @@ impl Kernel for HostKernel {
                     message: format!("cannot {}: {}", describe(what), explain(reason, &first)),
                 })
             }
+            Err(CommitError::TooLarge(bytes)) => {
+                self.lowered = Some((bytes / 2).max(LEAST_BYTES));
+                Err(KernelError::TooLarge(bytes))
+            }
             Err(error) => {
                 self.connection = None;
                 Err(KernelError::Failed(format!(
@@ -107,9 +114,11 @@ impl Kernel for HostKernel {
         found.map_err(failed)
     }
 
-    fn element_limit(&self) -> usize {
-        let limit = self.connection.as_ref().map(Connection::batch_limit);
-        limit.map_or(1_000, |bytes| bytes / ELEMENT_BYTES)
+    fn byte_limit(&self) -> usize {
+        let socket = self.connection.as_ref().map(Connection::batch_limit);
+        // Before the first use any socket's.
+        let limit = socket.unwrap_or(LEAST_BYTES);
+        self.lowered.map_or(limit, |lowered| lowered.min(limit))
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {

@@ -18,8 +18,14 @@ pub trait Kernel: Send {
     /// The elements with these keys; those that do not exist are left out.
     fn get_elements(&mut self, set: &str, keys: &[Value]) -> Result<Vec<Element>, KernelError>;
 
-    /// Maximum number of elements in one commit.
-    fn element_limit(&self) -> usize;
+    /// Maximum number of elements in one commit. There is none but that of bytes unless it says so.
+    fn element_limit(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Maximum number of bytes in one commit. Falls after a commit that was [too
+    /// large](KernelError::TooLarge) all the same, until it is too small to be the reason.
+    fn byte_limit(&self) -> usize;
 
     /// Rises when another process may have changed the table. `None` if that is not known.
     fn foreign_changes(&mut self) -> Option<u64>;
@@ -55,6 +61,9 @@ pub enum KernelError {
         /// The message about it.
         message: String,
     },
+    /// The kernel takes fewer bytes at once. Nothing was done.
+    #[error("cannot commit to nftables: {0} bytes are more than the socket sends at once")]
+    TooLarge(usize),
     /// Anything else: nothing is known of the input, or of whether it was committed.
     #[error("{0}")]
     Failed(String),

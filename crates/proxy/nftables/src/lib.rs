@@ -32,14 +32,14 @@ mod watch;
 mod writer;
 
 pub use backend::Nftables;
-pub use cleanup::cleanup;
+pub use cleanup::{cleanup, is_own};
 pub use connections::{Connections, CounterState, connections};
 pub use dry_run::{differences, render};
 pub use host_kernel::HostKernel;
 pub use kernel::{Kernel, KernelError, Structure};
 pub use loopback::loopback_rejections;
 pub use options::{Counters, TableOptions};
-pub use probe::probe;
+pub use probe::{probe, probe_by};
 pub use program::TABLE;
 pub use trace::{Fate, Packet, Trace, trace, trace_live};
 pub use watch::{Notifications, Watch};

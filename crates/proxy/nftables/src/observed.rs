@@ -17,7 +17,7 @@ use crate::{
     kernel::{Kernel, KernelError, Structure},
     program::{Branch, pick, timeout},
     scratch::{COUNT_MASK, List},
-    transaction::{Step, Target},
+    transaction::{Phase, Step, Target},
 };
 
 /// Maps of up to this many elements are listed. The kernel's time grows with the square of the number,
@@ -37,6 +37,8 @@ pub(crate) enum Depth {
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) elements: HashMap<Collection, HashMap<Value, Content>>,
+    /// The keys of `source-ranges` by front.
+    ranges: HashMap<Phase, Vec<Value>>,
     /// Numbers of endpoints that have an intact chain.
     pub(crate) picks: BTreeSet<u32>,
     /// Timeouts that have intact chains.
@@ -78,7 +80,17 @@ impl Observed {
             };
             observed.insert(collection, elements);
         }
+        observed.find_ranges(family);
         Ok(observed)
+    }
+
+    fn find_ranges(&mut self, family: IpFamily) {
+        let ranges = self.elements.get(&Collection::SourceRanges);
+        for (key, content) in ranges.into_iter().flatten() {
+            let step = Step::Delete(Collection::SourceRanges, Target::of(*key, content));
+            let front = self.ranges.entry(step.phase(family)).or_default();
+            front.push(*key);
+        }
     }
 
     fn insert(&mut self, collection: Collection, elements: Vec<Element>) {
@@ -107,6 +119,31 @@ impl Observed {
         }
     }
 
+    /// The rest of the steps that write a Service.
+    ///
+    /// Ranges that overlap can replace each other within one transaction only, so those that a
+    /// front of the Service has no more are deleted by them.
+    pub(crate) fn compare_all(&mut self, steps: Vec<Step>, family: IpFamily) -> Vec<Step> {
+        let mut guarded: Vec<Vec<Value>> = Vec::new();
+        let mut rest = Vec::new();
+        for step in steps {
+            if step.collection() == Collection::SourceRanges {
+                guarded.extend(self.ranges.remove(&step.phase(family)));
+            }
+            rest.extend(self.compare(step));
+        }
+        let ranges = self.elements.get_mut(&Collection::SourceRanges);
+        if let Some(ranges) = ranges {
+            for key in guarded.into_iter().flatten() {
+                if let Some(content) = ranges.remove(&key) {
+                    let target = Target::of(key, &content);
+                    rest.push(Step::Delete(Collection::SourceRanges, target));
+                }
+            }
+        }
+        rest
+    }
+
     /// Takes the hairpin elements of addresses that were not compared with anything. Those of two
     /// different addresses are not ours.
     pub(crate) fn take_unused_hairpins(&mut self) -> Vec<Value> {
@@ -125,15 +162,19 @@ impl Observed {
     }
 
     /// Deletes what was not compared with anything.
-    pub(crate) fn leftovers(&mut self) -> Vec<Step> {
-        let elements = std::mem::take(&mut self.elements).into_iter();
-        let deletes = elements.flat_map(|(collection, elements)| {
-            let elements = elements.into_iter();
-            elements.map(move |(key, content)| Step::Delete(collection, Target::of(key, &content)))
-        });
+    pub(crate) fn leftovers(&mut self, family: IpFamily) -> Vec<Step> {
+        let collections: Vec<Collection> = self.elements.keys().copied().collect();
+        let deletes = collections.into_iter().flat_map(|c| self.take(c));
         let mut deletes: Vec<Step> = deletes.collect();
-        deletes.sort_by_key(Step::phase);
+        deletes.sort_by_cached_key(|step| step.phase(family));
         deletes
+    }
+
+    /// Deletes what was not compared with anything in one collection.
+    pub(crate) fn take(&mut self, collection: Collection) -> Vec<Step> {
+        let elements = self.elements.remove(&collection).into_iter().flatten();
+        let delete = |(key, content)| Step::Delete(collection, Target::of(key, &content));
+        elements.map(delete).collect()
     }
 
     /// The number that a front has in a map, without flags.

@@ -1,14 +1,14 @@
 //! Probes whether this kernel supports everything that the table needs.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
-use weft_host::nftables::Change;
+use weft_host::nftables::{Change, Expression, Reason, TableChange};
 use weft_model::IpFamily;
 use weft_proxy::{LocalDetector, LoopbackNodePorts, NodePortTail, Settings};
 
 use crate::{
     host_kernel::HostKernel,
-    kernel::{Kernel as _, KernelError},
+    kernel::{Kernel, KernelError},
     options::TableOptions,
     program::{Program, pick, timeout},
     repair::create,
@@ -22,6 +22,16 @@ const PROBE_TABLE: &str = "weft-probe";
 /// Creates a table with everything in it and deletes it in the same commit, so that nothing of it
 /// is ever seen. The error names what the kernel does not know.
 pub fn probe(family: IpFamily, options: TableOptions) -> Result<(), KernelError> {
+    let mut kernel = HostKernel::new(family, Watch::new());
+    probe_by(&mut kernel, family, options)
+}
+
+/// The same by this kernel.
+pub fn probe_by(
+    kernel: &mut dyn Kernel,
+    family: IpFamily,
+    options: TableOptions,
+) -> Result<(), KernelError> {
     let node_ip = match family {
         IpFamily::V4 => IpAddr::from([127, 0, 0, 1]),
         IpFamily::V6 => std::net::Ipv6Addr::LOCALHOST.into(),
@@ -49,9 +59,49 @@ pub fn probe(family: IpFamily, options: TableOptions) -> Result<(), KernelError>
         family,
         table: PROBE_TABLE.to_owned(),
     });
-    HostKernel::new(family, Watch::new())
+    kernel
         .commit(&changes)
         .map(drop)
+        .map_err(|error| name_feature(error, &changes))
+}
+
+/// Names what a refused change needs: the kernel reports an expression that it lacks as one that
+/// does not exist.
+fn name_feature(error: KernelError, changes: &[Change]) -> KernelError {
+    let KernelError::Refused {
+        change,
+        element,
+        reason: reason @ (Reason::Missing | Reason::Unsupported | Reason::Invalid),
+        ..
+    } = error
+    else {
+        return error;
+    };
+    let needed = match changes.get(change) {
+        Some(Change::Within {
+            change: TableChange::AddRule(rule),
+            ..
+        }) => {
+            let names: BTreeSet<String> = rule.expressions.iter().map(Expression::name).collect();
+            let names: Vec<String> = names.into_iter().collect();
+            format!("rule {} ({})", rule.chain, names.join(", "))
+        }
+        Some(Change::Within {
+            change: TableChange::AddSet(set),
+            ..
+        }) => format!("set {}", set.name),
+        Some(Change::Within {
+            change: TableChange::AddChain(chain),
+            ..
+        }) => format!("chain {}", chain.name),
+        _ => return error,
+    };
+    KernelError::Refused {
+        change,
+        element,
+        reason,
+        message: format!("cannot add {needed}: the kernel does not support it"),
+    }
 }
 
 fn renamed(change: Change) -> Change {

@@ -222,6 +222,11 @@ impl State {
         self.claims.insert(front, owner);
     }
 
+    /// Number of fronts that Services name and others have.
+    pub(crate) fn contested(&self) -> usize {
+        self.waiting.values().map(BTreeSet::len).sum()
+    }
+
     /// Elements that Services share.
     pub(crate) fn shared_entries(&self) -> impl Iterator<Item = Entry> {
         let places = self.shared.keys();

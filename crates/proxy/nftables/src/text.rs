@@ -1,17 +1,19 @@
 //! Changes as text that `nft -f` reads.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use weft_host::nftables::{Change, Datum, Element, Field, Kind, Set, TableChange, Value};
+use weft_host::nftables::{Change, Datum, Element, Field, Kind, Set, TableChange, Value, Verdict};
 use weft_model::IpFamily;
 
-use crate::program::TABLE;
+use crate::{program::TABLE, scratch::List};
 
-/// Prints changes. Chains and rules are counted and not printed: they are the same for
-/// every cluster, and `nft -t list ruleset` shows them.
+/// Prints changes. Chains `pick-N` are printed with their rule. Other chains and rules are counted and
+/// not printed: they are the same for every cluster, and `nft -t list ruleset` shows them. An element
+/// that leads to a chain which is not printed is a comment, since it loads only with the chain.
 pub(crate) fn text(changes: &[Change], family: IpFamily, sets: &[Set]) -> String {
     let table = match family {
         IpFamily::V4 => format!("ip {TABLE}"),
@@ -19,6 +21,7 @@ pub(crate) fn text(changes: &[Change], family: IpFamily, sets: &[Set]) -> String
     };
     let mut text = String::new();
     let mut structure = 0;
+    let mut missing = BTreeSet::new();
     for change in changes {
         let Change::Within { change, .. } = change else {
             structure += 1;
@@ -27,6 +30,33 @@ pub(crate) fn text(changes: &[Change], family: IpFamily, sets: &[Set]) -> String
         let (verb, name, elements) = match change {
             TableChange::AddElements { set, elements, .. } => ("add", set, elements),
             TableChange::DeleteElements { set, elements, .. } => ("delete", set, elements),
+            TableChange::AddChain(chain) => {
+                if pick_count(&chain.name).is_some() {
+                    let _infallible = writeln!(text, "add chain {table} {}", chain.name);
+                } else {
+                    structure += 1;
+                    missing.insert(chain.name.clone());
+                }
+                continue;
+            }
+            TableChange::AddRule(rule) => {
+                match pick_count(&rule.chain) {
+                    Some(count) => {
+                        let draw = draw(count, rule.comment.as_deref());
+                        let _infallible = writeln!(text, "add rule {table} {} {draw}", rule.chain);
+                    }
+                    None => structure += 1,
+                }
+                continue;
+            }
+            TableChange::FlushChain(chain) if pick_count(chain).is_some() => {
+                let _infallible = writeln!(text, "flush chain {table} {chain}");
+                continue;
+            }
+            TableChange::DeleteChain(chain) if pick_count(chain).is_some() => {
+                let _infallible = writeln!(text, "delete chain {table} {chain}");
+                continue;
+            }
             _ => {
                 structure += 1;
                 continue;
@@ -35,7 +65,14 @@ pub(crate) fn text(changes: &[Change], family: IpFamily, sets: &[Set]) -> String
         let set = sets.iter().find(|set| set.name == *name);
         for element in elements {
             let words = set.map_or_else(|| format!("{element:?}"), |set| print(set, element));
-            let _infallible = writeln!(text, "{verb} element {table} {name} {{ {words} }}");
+            let is_missing = match &element.datum {
+                Some(Datum::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain))) => {
+                    missing.contains(chain)
+                }
+                _ => false,
+            };
+            let prefix = if is_missing { "# " } else { "" };
+            let _infallible = writeln!(text, "{prefix}{verb} element {table} {name} {{ {words} }}");
         }
     }
     if structure > 0 {
@@ -44,6 +81,18 @@ pub(crate) fn text(changes: &[Change], family: IpFamily, sets: &[Set]) -> String
         text.insert_str(0, &format!("# {structure} {words}\n"));
     }
     text
+}
+
+/// The number of endpoints of a chain that draws one.
+fn pick_count(chain: &str) -> Option<u32> {
+    chain.strip_prefix("pick-")?.parse().ok()
+}
+
+/// The rule of a chain that draws one of this many endpoints.
+fn draw(count: u32, comment: Option<&str>) -> String {
+    let first = List::Cluster.first();
+    let comment = comment.map_or_else(String::new, |text| format!(" comment \"{text}\""));
+    format!("meta priority set numgen random mod {count} offset {first}{comment}")
 }
 
 fn print(set: &Set, element: &Element) -> String {
@@ -59,7 +108,12 @@ fn print(set: &Set, element: &Element) -> String {
             let _infallible = write!(words, " : {}", key(fields, value));
         }
         (Some(Datum::Verdict(verdict)), _) => {
-            let _infallible = write!(words, " : {verdict:?}");
+            let _infallible = match verdict {
+                Verdict::Drop => write!(words, " : drop"),
+                Verdict::Return => write!(words, " : return"),
+                Verdict::Jump(chain) => write!(words, " : jump {chain}"),
+                Verdict::Goto(chain) => write!(words, " : goto {chain}"),
+            };
         }
         _ => {}
     }

@@ -18,7 +18,7 @@ use crate::{
     entry::{Content, read_endpoint},
     fixed::fixed_entries,
     front::{Front, address},
-    kernel::{Kernel, KernelError},
+    kernel::{Kernel, KernelError, Structure},
     observed::{Depth, Observed},
     scratch::{COUNT_MASK, Flags, List},
     state::State,
@@ -120,9 +120,11 @@ pub fn trace_live(
     settings: &Settings,
     packet: &Packet,
 ) -> Result<Option<Trace>, KernelError> {
-    let Some(structure) = kernel.structure()? else {
+    if kernel.structure()?.is_none() {
         return Ok(None);
-    };
+    }
+    // Chains and rules are not looked at: the walk knows them.
+    let structure = Structure::default();
     let observed = Observed::read(kernel, structure, settings.family, Depth::Reachable)?;
     let walk = Walk::new(&observed.elements, settings, packet);
     Ok(Some(walk.run()))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_host::nftables::{Change, Element, Ownership, Table, TableChange, Value};
+use weft_host::nftables::{Batch, Change, Element, Ownership, Table, TableChange, Value};
 use weft_model::{IpFamily, ObjectKey};
 
 use crate::{
@@ -42,7 +42,7 @@ impl Target {
         }
     }
 
-    fn element(self) -> Element {
+    fn element(&self) -> Element {
         Element {
             end: self.end,
             ..Element::of_key(self.key)
@@ -51,32 +51,84 @@ impl Target {
 }
 
 impl Step {
-    fn collection(&self) -> Collection {
+    pub(crate) fn collection(&self) -> Collection {
         match self {
             Self::Add(entry) | Self::Replace(_, entry) => entry.collection,
             Self::Delete(collection, _) => *collection,
         }
     }
 
-    /// A Service that is too large for one transaction is written in this order: what its fronts
-    /// lead to, then the fronts, then what none leads to any more.
-    pub(crate) fn phase(&self) -> u8 {
-        let is_head = matches!(
+    fn key(&self) -> &Value {
+        match self {
+            Self::Add(entry) | Self::Replace(_, entry) => &entry.key,
+            Self::Delete(_, target) => &target.key,
+        }
+    }
+
+    /// Number of bytes that it takes in a commit.
+    pub(crate) fn bytes(&self) -> usize {
+        let is_concatenation = self.collection().is_concatenation();
+        let add = |entry: &Entry| entry.element().size(is_concatenation);
+        let delete = |target: &Target| target.element().size(is_concatenation);
+        match self {
+            Self::Add(entry) => add(entry),
+            Self::Replace(target, entry) => delete(target) + add(entry),
+            Self::Delete(_, target) => delete(target),
+        }
+    }
+
+    /// True of the element by which packets find a front: it comes last of those of the front.
+    pub(crate) fn is_front(&self) -> bool {
+        matches!(
             self.collection(),
+            Collection::OfFronts(_, FrontMap::Services)
+        )
+    }
+
+    /// Its place in the order of a Service that is too large for one transaction.
+    pub(crate) fn phase(&self, family: IpFamily) -> Phase {
+        let is_delete = matches!(self, Self::Delete(..));
+        match self.collection() {
             Collection::OfFronts(
                 _,
                 FrontMap::Services
-                    | FrontMap::LocalCounts
-                    | FrontMap::Affinity
-                    | FrontMap::Timeouts
-            )
-        );
-        match self {
-            _ if is_head => 1,
-            Self::Delete(..) => 2,
-            _ => 0,
+                | FrontMap::LocalCounts
+                | FrontMap::Affinity
+                | FrontMap::Timeouts,
+            ) => Phase::Front(*self.key()),
+            // Ranges that overlap replace each other in one transaction only, and a front whose
+            // flags ask for ranges drops everything without them.
+            Collection::SourceRanges => Phase::Front(without_source(family, self.key())),
+            _ if is_delete => Phase::Leftovers,
+            Collection::ClusterIps => Phase::Addresses,
+            _ => Phase::Targets,
         }
     }
+}
+
+/// The order in which a Service that is too large for one transaction is written: after every
+/// transaction, each front leads to endpoints, or is as if it had not changed yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// What fronts lead to.
+    Targets,
+    /// The elements that a front consists of. Those of one front belong into one transaction.
+    Front(Value),
+    /// ClusterIPs: from here on, ports of them that have no front are refused.
+    Addresses,
+    /// What no front leads to any more.
+    Leftovers,
+}
+
+/// The front of a key of `source-ranges`.
+fn without_source(family: IpFamily, key: &Value) -> Value {
+    let source = match family {
+        IpFamily::V4 => 4,
+        IpFamily::V6 => 16,
+    };
+    let bytes = key.as_bytes();
+    let front = &bytes[..bytes.len().saturating_sub(source)];
+    Value::from_slice(front).unwrap_or(*key)
 }
 
 /// Changes to the table of one family.
@@ -92,7 +144,45 @@ pub(crate) struct Transaction {
     /// After elements.
     pub(crate) after: Vec<TableChange>,
     owners: Vec<ObjectKey>,
-    steps: usize,
+    size: Size,
+}
+
+/// An amount of steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) elements: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Size {
+    pub(crate) fn of<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Self {
+        let mut size = Self::default();
+        for step in steps {
+            size.elements += 1;
+            size.bytes += step.bytes();
+        }
+        size
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            elements: self.elements + other.elements,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+
+    pub(crate) fn is_within(self, limit: Self) -> bool {
+        self.elements <= limit.elements && self.bytes <= limit.bytes
+    }
+}
+
+/// Number of bytes that changes take in a commit.
+pub(crate) fn bytes_of(changes: &[Change]) -> usize {
+    let mut batch = Batch::new();
+    for change in changes {
+        batch.push(change);
+    }
+    batch.len()
 }
 
 impl Transaction {
@@ -105,18 +195,40 @@ impl Transaction {
             adds: BTreeMap::new(),
             after: Vec::new(),
             owners: Vec::new(),
-            steps: 0,
+            size: Size::default(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         let is_unchanged = self.tables.is_empty() && self.before.is_empty();
-        is_unchanged && self.after.is_empty() && self.steps == 0
+        is_unchanged && self.after.is_empty() && self.size.elements == 0
     }
 
     /// Number of elements that it touches.
     pub(crate) fn len(&self) -> usize {
-        self.steps
+        self.size.elements
+    }
+
+    /// Its elements, and the bytes of all of it.
+    pub(crate) fn size(&self) -> Size {
+        if self.tables.is_empty() && self.before.is_empty() && self.after.is_empty() {
+            return self.size;
+        }
+        let within = self.before.iter().chain(&self.after);
+        let within = within.map(|change| self.within(change.clone()));
+        let structure: Vec<Change> = self.tables.iter().cloned().chain(within).collect();
+        Size {
+            bytes: self.size.bytes + bytes_of(&structure),
+            ..self.size
+        }
+    }
+
+    fn within(&self, change: TableChange) -> Change {
+        Change::Within {
+            family: self.family,
+            table: TABLE.to_owned(),
+            change,
+        }
     }
 
     /// Adds steps of one Service, or of none.
@@ -130,7 +242,7 @@ impl Transaction {
             self.owners.len() - 1
         });
         for step in steps {
-            self.steps += 1;
+            self.size = self.size.and(Size::of([&step]));
             let collection = step.collection();
             match step {
                 Step::Add(entry) => self.add(entry, owner),
@@ -182,6 +294,16 @@ impl Transaction {
         }
     }
 
+    /// Its changes of the structure, and then those of elements.
+    pub(crate) fn split_structure(mut self) -> (Self, Self) {
+        let structure = Self {
+            tables: std::mem::take(&mut self.tables),
+            before: std::mem::take(&mut self.before),
+            ..Self::new(self.family)
+        };
+        (structure, self)
+    }
+
     /// Removes chains and what leads to them.
     pub(crate) fn remove_branch(&mut self, branch: Branch) {
         for (dispatch, element) in branch.verdicts {
@@ -198,11 +320,7 @@ impl Transaction {
     pub(crate) fn changes(&self) -> (Vec<Change>, Vec<Vec<Option<usize>>>) {
         let mut changes = self.tables.clone();
         let mut owners = vec![Vec::new(); changes.len()];
-        let within = |change| Change::Within {
-            family: self.family,
-            table: TABLE.to_owned(),
-            change,
-        };
+        let within = |change| self.within(change);
         for change in &self.before {
             changes.push(within(change.clone()));
             owners.push(Vec::new());

@@ -7,9 +7,9 @@ use weft_proxy::{RuleOwner, SyncError};
 use crate::{
     backend::{Branches, Written},
     kernel::{Kernel, KernelError},
-    program::{pick, timeout},
+    program::{Branch, pick, timeout},
     state::{Applied, State},
-    transaction::{Step, Transaction},
+    transaction::{Phase, Size, Step, Transaction},
 };
 
 /// A transaction with elements of several Services is committed as soon as it has this many: one huge
@@ -18,6 +18,9 @@ pub(crate) const CHUNK: usize = 1_500;
 
 /// The most elements in a transaction. A Service with more changed elements takes several.
 const SERVICE_LIMIT: usize = 5_000;
+
+/// Bytes of a commit around its elements: begin, end, and for each set the message that names it.
+const FRAME_BYTES: usize = 8_192;
 
 /// Unused `pick-N` chains that are kept. As soon as there are more, all unused ones are removed.
 const SPARE_CHAINS: usize = 64;
@@ -54,19 +57,27 @@ impl Writer<'_> {
         owner: Option<&ObjectKey>,
         steps: Vec<Step>,
     ) -> Result<(), Failure> {
-        let limit = SERVICE_LIMIT.min(self.kernel.element_limit());
-        let chunk = CHUNK.min(limit);
-        if self.transaction.len() + steps.len() > limit {
+        let limit = self.limit();
+        let size = Size::of(&steps);
+        if !self.transaction.size().and(size).is_within(limit) {
             self.commit_earlier(owner)?;
         }
-        if steps.len() > limit {
+        if !size.is_within(limit) {
             return self.add_large(owner, steps, limit);
         }
         self.transaction.extend(owner, steps);
-        if self.transaction.len() >= chunk {
+        if self.transaction.len() >= CHUNK.min(limit.elements) {
             self.commit()?;
         }
         Ok(())
+    }
+
+    /// The most that one transaction may have.
+    fn limit(&self) -> Size {
+        Size {
+            elements: SERVICE_LIMIT.min(self.kernel.element_limit()),
+            bytes: self.kernel.byte_limit().saturating_sub(FRAME_BYTES),
+        }
     }
 
     /// Commits what was added before the Service that is in the state already.
@@ -86,22 +97,61 @@ impl Writer<'_> {
         &mut self,
         owner: Option<&ObjectKey>,
         mut steps: Vec<Step>,
-        limit: usize,
+        limit: Size,
     ) -> Result<(), Failure> {
-        steps.sort_by_key(Step::phase);
+        let family = self.state.settings.family;
+        steps.sort_by_cached_key(|step| (step.phase(family), step.is_front()));
         let mut is_begun = false;
+        let mut size = Size::default();
+        let mut part: Vec<Step> = Vec::new();
         let mut steps = steps.into_iter().peekable();
-        while steps.peek().is_some() {
-            let part: Vec<Step> = steps.by_ref().take(limit).collect();
-            self.transaction.extend(owner, part);
-            // A part that failed leaves what the parts before it wrote.
-            self.commit().map_err(|failure| Failure {
-                is_known: failure.is_known && !is_begun,
-                ..failure
-            })?;
-            is_begun = true;
+        while let Some(first) = steps.next() {
+            let phase = first.phase(family);
+            let mut group = vec![first];
+            if let Phase::Front(_) = phase {
+                let is_same = |step: &Step| step.phase(family) == phase;
+                while let Some(next) = steps.next_if(is_same) {
+                    group.push(next);
+                }
+            }
+            let group_size = Size::of(&group);
+            if !part.is_empty() && !size.and(group_size).is_within(limit) {
+                self.commit_part(owner, std::mem::take(&mut part), is_begun)?;
+                is_begun = true;
+                size = Size::default();
+            }
+            if group_size.is_within(limit) {
+                size = size.and(group_size);
+                part.extend(group);
+                continue;
+            }
+            // A front of so many source ranges: divided after all.
+            for step in group {
+                let step_size = Size::of([&step]);
+                if !part.is_empty() && !size.and(step_size).is_within(limit) {
+                    self.commit_part(owner, std::mem::take(&mut part), is_begun)?;
+                    is_begun = true;
+                    size = Size::default();
+                }
+                size = size.and(step_size);
+                part.push(step);
+            }
         }
-        Ok(())
+        self.commit_part(owner, part, is_begun)
+    }
+
+    /// Commits a part of a Service. One that fails leaves what the parts before it wrote.
+    fn commit_part(
+        &mut self,
+        owner: Option<&ObjectKey>,
+        part: Vec<Step>,
+        is_begun: bool,
+    ) -> Result<(), Failure> {
+        self.transaction.extend(owner, part);
+        self.commit().map_err(|failure| Failure {
+            is_known: failure.is_known && !is_begun,
+            ..failure
+        })
     }
 
     /// Commits what was added.
@@ -118,12 +168,9 @@ impl Writer<'_> {
                 .filter(|seconds| !self.branches.timeouts.contains(seconds))
                 .collect()
         };
-        for count in &new_picks {
-            self.transaction.add_branch(pick(family, *count));
-        }
-        for seconds in &new_timeouts {
-            self.transaction.add_branch(timeout(family, *seconds));
-        }
+        let picks = new_picks.iter().map(|count| pick(family, *count));
+        let timeouts = new_timeouts.iter().map(|seconds| timeout(family, *seconds));
+        self.add_branches(picks.chain(timeouts).collect())?;
         if self.transaction.is_empty() {
             self.undo.clear();
             return Ok(());
@@ -134,6 +181,41 @@ impl Writer<'_> {
         self.written.chains += new_picks.len() + 5 * new_timeouts.len();
         self.branches.picks.extend(new_picks);
         self.branches.timeouts.extend(new_timeouts);
+        Ok(())
+    }
+
+    /// Adds chains to the transaction, or writes them before it if they are too many.
+    fn add_branches(&mut self, branches: Vec<Branch>) -> Result<(), Failure> {
+        let family = self.state.settings.family;
+        let limit = self.limit();
+        let with = |branches: &[Branch]| {
+            let mut transaction = Transaction::new(family);
+            for branch in branches {
+                transaction.add_branch(branch.clone());
+            }
+            transaction
+        };
+        let size = self.transaction.size();
+        if size.and(with(&branches).size()).is_within(limit) || branches.is_empty() {
+            for branch in branches {
+                self.transaction.add_branch(branch);
+            }
+            return Ok(());
+        }
+        // The table and its repairs come first.
+        let elements = std::mem::replace(&mut self.transaction, Transaction::new(family));
+        let (structure, elements) = elements.split_structure();
+        self.transaction = elements;
+        if !structure.is_empty() {
+            self.send(&structure)?;
+        }
+        let each = branches
+            .iter()
+            .map(|branch| with(std::slice::from_ref(branch)).size());
+        let largest = each.map(|size| size.bytes).max().unwrap_or(1);
+        for part in branches.chunks((limit.bytes / largest.max(1)).max(1)) {
+            self.send(&with(part))?;
+        }
         Ok(())
     }
 
@@ -204,9 +286,10 @@ impl Writer<'_> {
             message,
         } = error
         else {
+            let is_known = matches!(error, KernelError::TooLarge(_));
             return Failure {
                 error: SyncError::unavailable(error.to_string(), &input),
-                is_known: false,
+                is_known,
             };
         };
         let owner = owners.get(change).and_then(|owners| match element {

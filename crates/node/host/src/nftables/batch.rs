@@ -83,7 +83,6 @@ pub(super) const DELETE_ELEMENTS: u8 = 14;
 const FLAG_APPEND: u16 = 0x800;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
-const BATCH_GENERATION: u16 = 1;
 
 pub(super) const LIST_TABLE: u16 = 1;
 pub(super) const LIST_SET: u16 = 2;
@@ -110,7 +109,6 @@ pub struct Batch {
     positions: Vec<Position>,
     changes: usize,
     sets: u32,
-    generation: Option<u32>,
 }
 
 impl Default for Batch {
@@ -127,16 +125,7 @@ impl Batch {
             positions: Vec::new(),
             changes: 0,
             sets: 0,
-            generation: None,
         }
-    }
-
-    /// Is refused as [interrupted](super::CommitError::Interrupted) unless this is the generation
-    /// of the rules when it is committed.
-    #[must_use]
-    pub fn at_generation(mut self, generation: u32) -> Self {
-        self.generation = Some(generation);
-        self
     }
 
     /// True if there is nothing to send.
@@ -255,12 +244,9 @@ impl Batch {
     /// The bytes to send, numbered from `first`.
     pub(super) fn finish(&self, first: u32) -> Vec<u8> {
         let frame = |kind| Request::new(kind, FLAG_REQUEST, &[0, 0, 0, Subsystem::Nftables as u8]);
-        let begin = frame(BATCH_BEGIN);
-        let begin = match self.generation {
-            Some(generation) => begin.number(BATCH_GENERATION, generation),
-            None => begin,
-        };
-        let mut bytes = begin.finish(first);
+        // Without a generation: the kernel would refuse the batch after a commit of any process to any
+        // table. Changes of others to ours are refused element by element, or notified.
+        let mut bytes = frame(BATCH_BEGIN).finish(first);
         bytes.reserve(self.len() + 64);
         let mut sequence = first;
         for (index, request) in self.messages.iter().enumerate() {

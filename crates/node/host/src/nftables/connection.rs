@@ -36,11 +36,11 @@ const DETAIL_OFFSET: u16 = 2;
 /// Size of an error number and of the header that it is about.
 const ERROR_HEADER: usize = 20;
 
-/// Enough for the largest transaction. Costs nothing until it is used.
-const SEND_BUFFER: i32 = 8 << 20;
+/// Enough for the largest transaction: the kernel doubles it. Costs nothing until it is used.
+const SEND_BUFFER: i32 = 4 << 20;
 const RECEIVE_BUFFER: i32 = 8 << 20;
-/// Bytes that every socket may send at once.
-const DEFAULT_SEND_LIMIT: usize = 200_000;
+/// The part of its send buffer that a netlink socket cannot use for a message.
+const SEND_OVERHEAD: usize = 32;
 
 /// Keys of one request: all answers fit into the default receive buffer.
 const KEYS: usize = 100;
@@ -68,17 +68,20 @@ impl Nftables {
         }
         let force = |option, size| set_option(socket, libc::SOL_SOCKET, option, size).is_ok();
         // Without CAP_NET_ADMIN in the initial user namespace, batches have to be small.
-        let is_large = force(libc::SO_SNDBUFFORCE, SEND_BUFFER);
+        force(libc::SO_SNDBUFFORCE, SEND_BUFFER);
         force(libc::SO_RCVBUFFORCE, RECEIVE_BUFFER);
-        let limit = if is_large {
-            usize::try_from(SEND_BUFFER).unwrap_or(DEFAULT_SEND_LIMIT)
-        } else {
-            DEFAULT_SEND_LIMIT
-        };
-        Ok(Self { netfilter, limit })
+        let buffer = rustix::net::sockopt::socket_send_buffer_size(socket);
+        let buffer = buffer.map_err(|error| NetlinkError {
+            operation: "get the send buffer of a netlink socket",
+            source: error.into(),
+        })?;
+        Ok(Self {
+            netfilter,
+            limit: buffer.saturating_sub(SEND_OVERHEAD),
+        })
     }
 
-    /// Largest size of a batch in bytes.
+    /// Largest size of a batch in bytes, with the messages that frame it.
     pub fn batch_limit(&self) -> usize {
         self.limit
     }
@@ -131,17 +134,13 @@ impl Nftables {
                 }),
             });
         }
-        // An error about the frame refuses the whole batch: its generation is outdated, or the
-        // process lacks the permission.
+        // An error about the frame refuses the whole batch: the process lacks the permission.
         let whole = refusals.iter().find(|(place, _)| place.is_none());
         if let Some((_, errno)) = whole {
-            return Err(match *errno {
-                Errno::RESTART => CommitError::Interrupted,
-                errno => CommitError::Socket(NetlinkError {
-                    operation: "commit an nftables batch",
-                    source: errno.into(),
-                }),
-            });
+            return Err(CommitError::Socket(NetlinkError {
+                operation: "commit an nftables batch",
+                source: (*errno).into(),
+            }));
         }
         let refusals: Vec<(Place, Errno)> = refusals
             .into_iter()

@@ -58,9 +58,6 @@ pub enum CommitError {
     /// Messages were refused: all that the kernel named, in order.
     #[error("the kernel refused {} of the messages, the first with: {}", .0.len(), .0[0].errno)]
     Refused(Vec<Refused>),
-    /// The rules changed since the generation that the batch was made for.
-    #[error("another process changed the rules meanwhile")]
-    Interrupted,
     /// The batch is larger than the socket's send buffer.
     #[error("{0} bytes are more than the socket sends at once")]
     TooLarge(usize),

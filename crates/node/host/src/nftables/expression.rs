@@ -309,6 +309,14 @@ impl Verdict {
 }
 
 impl Expression {
+    /// The kernel's name for it, as in the names of its modules.
+    pub fn name(&self) -> String {
+        const HEADER: usize = 16;
+        let message = self.write(Request::new(0, 0, &[])).finish(0);
+        let attributes = Read(message.get(HEADER..).unwrap_or(&[]));
+        attributes.text(EXPRESSION_NAME).unwrap_or("").to_owned()
+    }
+
     pub(super) fn write(&self, request: Request) -> Request {
         let of = |name: &str, build: &dyn Fn(Request) -> Request| {
             let request = request.text(EXPRESSION_NAME, name);

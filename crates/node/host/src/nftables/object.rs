@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 use weft_model::IpFamily;
 
 use super::{
-    attribute::{LIST_ELEMENT, Read, Write as _, comment, read_comment},
+    attribute::{LIST_ELEMENT, Read, Write as _, comment, fitting_comment, read_comment},
     expression::{Expression, Verdict},
     value::Value,
 };
@@ -451,6 +451,32 @@ impl Element {
         }
     }
 
+    /// Number of bytes that it takes in a message.
+    pub fn size(&self, is_concatenation: bool) -> usize {
+        /// Size of the header of an attribute.
+        const HEADER: usize = 4;
+        let attribute = |length: usize| HEADER + length.next_multiple_of(4);
+        let data = |value: &Value| HEADER + attribute(value.as_bytes().len());
+        let end = match self.end {
+            Some(end) if is_concatenation => data(&end),
+            // An element of its own, with flags.
+            Some(end) => HEADER + data(&end) + attribute(4),
+            None => 0,
+        };
+        let datum = match &self.datum {
+            Some(Datum::Value(value)) => data(value),
+            Some(Datum::Verdict(verdict)) => {
+                let empty = || Request::new(0, 0, &[]);
+                verdict.write(empty(), ELEMENT_DATA).len() - empty().len()
+            }
+            None => 0,
+        };
+        let text = self.comment.as_deref();
+        // With its kind, its length and the zero behind it.
+        let comment = text.map_or(0, |text| attribute(fitting_comment(text).len() + 3));
+        HEADER + data(&self.key) + end + datum + comment
+    }
+
     /// The bound of a range is an element of its own in a set that is not a concatenation.
     pub(super) fn read(read: Read<'_>) -> Option<ListedElement> {
         if read.number(ELEMENT_FLAGS).unwrap_or(0) & INTERVAL_END != 0 {
@@ -549,4 +575,44 @@ fn successor(value: Value) -> Option<Value> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_an_element_is_what_it_takes_in_a_message() {
+        let key = Value::EMPTY.with(&[10, 0, 0, 1]).with(&[6]);
+        let data = [
+            None,
+            Some(Datum::Value(Value::EMPTY.with_number(7).with(&[1, 2]))),
+            Some(Datum::Verdict(Verdict::Goto("pick-12".to_owned()))),
+            Some(Datum::Verdict(Verdict::Drop)),
+        ];
+        let comments = [
+            None,
+            Some("short"),
+            Some("four"),
+            Some(&"n".repeat(200)[..]),
+        ];
+        for datum in &data {
+            for comment in comments {
+                for end in [None, Some(key.with_number(9))] {
+                    for is_concatenation in [true, false] {
+                        let element = Element {
+                            end,
+                            datum: datum.clone(),
+                            comment: comment.map(Into::into),
+                            ..Element::of_key(key.with_number(1))
+                        };
+                        let empty = || Request::new(0, 0, &[]);
+                        let written = element.write(empty(), is_concatenation).len();
+                        let size = element.size(is_concatenation);
+                        assert_eq!(size, written - empty().len(), "{element:?}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -31,6 +31,7 @@ pub(super) struct ElementMetrics {
     last: Family<FamilyLabel, Gauge>,
     failures: Family<FamilyLabel, Counter>,
     cleanup_failures: Family<FamilyLabel, Counter>,
+    contested: Family<FamilyLabel, Gauge>,
 }
 
 impl ModeMetrics {
@@ -139,11 +140,18 @@ impl ElementMetrics {
             "Elements added, replaced or deleted by the last sync",
             self.last.clone(),
         );
+        registry.register(
+            "contested_fronts",
+            "Addresses and ports that a Service names and another Service has",
+            self.contested.clone(),
+        );
     }
 
     fn synced(&self, family: IpFamily, report: &SyncReport) {
         let label = label(family);
         if let Some(count) = report.elements {
+            let contested = self.contested.get_or_create(&label);
+            contested.set(signed(count.contested));
             self.total.get_or_create(&label).set(signed(count.total));
             self.last.get_or_create(&label).set(signed(count.written));
         }

@@ -44,6 +44,7 @@ fn used(mode: Mode) -> Registry {
         elements: (mode == Mode::Nftables).then_some(ElementCount {
             total: 11,
             written: 12,
+            contested: 3,
         }),
         cleanup_failure: (mode == Mode::Nftables).then(|| "it is in use".to_owned()),
         without_local_endpoints: WithoutLocalEndpoints {
@@ -248,6 +249,7 @@ fn the_nftables_mode_has_the_metrics_of_kube_proxys_nftables_mode() {
          sync failures.",
         "weft_proxy_nftables_elements{ip_family=\"IPv4\"} 11",
         "weft_proxy_nftables_elements_last{ip_family=\"IPv4\"} 12",
+        "weft_proxy_contested_fronts{ip_family=\"IPv4\"} 3",
         "weft_proxy_repaired_chains_total{table=\"weft\",ip_family=\"IPv4\"} 1",
         "weft_proxy_repaired_elements_total{ip_family=\"IPv4\"} 13",
     ] {

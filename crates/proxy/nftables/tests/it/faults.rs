@@ -8,7 +8,7 @@ use weft_model::{IpFamily, ObjectKey};
 use weft_proxy::{AuditReport, Backend as _, ReadBudget, Scope};
 
 use crate::{
-    simulated::{Contents, Fault, Simulated},
+    simulated::{Contents, Fault, SendLimit, Simulated},
     world::{World, written},
 };
 
@@ -318,4 +318,82 @@ fn first_sync(fault: Option<(usize, Fault)>) -> World<Simulated> {
         world.put(object);
     }
     world
+}
+
+/// Fronts with a name and flags are larger than what the average element takes.
+fn load_by_bytes(limit: SendLimit) -> (World<Simulated>, Result<(), String>) {
+    let mut world = World::on(Simulated::default(), FAMILY);
+    let kernel = world.backend.kernel();
+    kernel.element_limit = Some(usize::MAX);
+    kernel.send_limit = Some(limit);
+    for number in 1..=200 {
+        let name = format!("{number}-{}", "n".repeat(55));
+        world.put(&service(&name, number, &json!({})));
+        world.put(&slice(&name, 1..number % 70));
+    }
+    let outcome = world
+        .try_sync()
+        .map(drop)
+        .map_err(|error| error.to_string());
+    (world, outcome)
+}
+
+#[test]
+fn commits_are_as_large_as_the_socket_sends_and_no_larger() {
+    let limit = 100_000;
+    let (mut world, outcome) = load_by_bytes(SendLimit {
+        believed: limit,
+        actual: limit,
+        least: limit,
+    });
+    outcome.unwrap();
+    let bytes = world.backend.kernel().bytes.clone();
+    assert!(bytes.iter().all(|bytes| *bytes <= limit), "{bytes:?}");
+    assert!(bytes.len() > 3, "{bytes:?}");
+    // A table that is lost is written again, with the chains of all numbers of endpoints first.
+    let kernel = world.backend.kernel();
+    kernel.table = None;
+    kernel.lose_elements();
+    let right = world.backend.kernel().commits;
+    world.backend.audit(ReadBudget::Available).unwrap();
+    let kernel = world.backend.kernel();
+    assert!(kernel.commits > right);
+    assert!(kernel.bytes.iter().all(|bytes| *bytes <= limit));
+    assert_eq!(kernel.contents().count("node-ports"), 200);
+}
+
+#[test]
+fn a_socket_that_sends_less_than_it_said_gets_smaller_commits() {
+    let (mut world, outcome) = load_by_bytes(SendLimit {
+        believed: 8 << 20,
+        actual: 70_000,
+        least: 16_384,
+    });
+    outcome.unwrap();
+    assert_eq!(world.backend.kernel().contents().count("services"), 200);
+    let refused = |bytes: &&usize| **bytes > 70_000;
+    let bytes = world.backend.kernel().bytes.clone();
+    let refused = bytes.iter().filter(refused).count();
+    assert!((1..8).contains(&refused), "{bytes:?}");
+    // It is remembered: what follows is not too large.
+    world.put(&slice("1-x", 1..3));
+    world.sync();
+    let bytes = &world.backend.kernel().bytes;
+    assert!(*bytes.last().unwrap() <= 70_000);
+}
+
+#[test]
+fn a_socket_that_sends_nothing_large_enough_fails_the_sync_and_ends() {
+    let (mut world, outcome) = load_by_bytes(SendLimit {
+        believed: 8 << 20,
+        actual: 5_000,
+        least: 16_384,
+    });
+    let error = outcome.unwrap_err();
+    assert!(
+        error.contains("more than the socket sends at once"),
+        "{error}"
+    );
+    let attempts = world.backend.kernel().commits;
+    assert!(attempts < 20, "{attempts}");
 }

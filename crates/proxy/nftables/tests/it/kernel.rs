@@ -3,11 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use weft_host::nftables::{Change, Element, Nftables as Connection, TableChange, Value as Key};
+use weft_host::nftables::{
+    Batch, Change, Element, Expression, Field, Kind, Nftables as Connection, Ownership, Set, Table,
+    TableChange, Traits, Value as Key,
+};
 use weft_model::IpFamily;
 use weft_nftables::{
     Counters, HostKernel, Kernel, KernelError, Nftables, Structure, TABLE, TableOptions, Watch,
-    cleanup, differences, render,
+    cleanup, differences, probe_by, render,
 };
 use weft_proxy::{AuditReport, Backend as _, LoopbackNodePorts, ReadBudget, service_networks};
 use weft_testkit::{
@@ -271,8 +274,8 @@ impl Kernel for CountingReads {
         self.kernel.get_elements(set, keys)
     }
 
-    fn element_limit(&self) -> usize {
-        self.kernel.element_limit()
+    fn byte_limit(&self) -> usize {
+        self.kernel.byte_limit()
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
@@ -448,6 +451,83 @@ fn what_another_process_changes_is_noticed_and_repaired() {
     });
 }
 
+#[test]
+fn lost_notifications_count_as_a_change_and_the_table_is_read() {
+    lab::inside(|_| {
+        let family = IpFamily::V4;
+        let (mut world, mut notifications) = listening(family);
+        for object in everything(family) {
+            world.put(&object);
+        }
+        world.sync();
+        receive(&mut notifications);
+        let audited = world.backend.audit(ReadBudget::Available).unwrap();
+        assert_eq!(audited, AuditReport::Unchanged);
+        // Another program's table, which does not concern us, but for the buffer it fills.
+        fill_notifications(family);
+        receive(&mut notifications);
+        let audited = world.backend.audit(ReadBudget::Available).unwrap();
+        let AuditReport::Read { repaired, .. } = audited else {
+            panic!("{audited:?}");
+        };
+        assert_eq!(repaired, []);
+        receive(&mut notifications);
+        let audited = world.backend.audit(ReadBudget::Available).unwrap();
+        assert_eq!(audited, AuditReport::Unchanged, "once");
+    });
+}
+
+/// Has another socket cause more notifications than the buffer of a listener holds.
+fn fill_notifications(family: IpFamily) {
+    const TABLE: &str = "other";
+    const BUFFER: usize = 16 << 20;
+    let mut connection = Connection::open().unwrap();
+    let mut commit = |changes: &[Change]| {
+        let mut batch = Batch::new();
+        for change in changes {
+            batch.push(change);
+        }
+        connection.commit(&batch).unwrap();
+        batch.len()
+    };
+    let within = |change| Change::Within {
+        family,
+        table: TABLE.to_owned(),
+        change,
+    };
+    commit(&[
+        Change::AddTable(Table {
+            family,
+            name: TABLE.to_owned(),
+            comment: None,
+            ownership: Ownership::Shared,
+        }),
+        within(TableChange::AddSet(Set {
+            name: "numbers".to_owned(),
+            key: vec![Field::Classid],
+            kind: Kind::Set,
+            traits: Traits::default(),
+        })),
+    ]);
+    let element = |number| Element::of_key(Key::EMPTY.with_number(number));
+    let elements: Vec<Element> = (0..1_000).map(element).collect();
+    let (set, is_concatenation) = ("numbers".to_owned(), false);
+    let add = within(TableChange::AddElements {
+        set: set.clone(),
+        is_concatenation,
+        elements: elements.clone(),
+    });
+    let delete = within(TableChange::DeleteElements {
+        set,
+        is_concatenation,
+        elements,
+    });
+    let mut sent = 0;
+    while sent < BUFFER {
+        sent += commit(std::slice::from_ref(&add)) + commit(std::slice::from_ref(&delete));
+    }
+}
+
 /// Ends after this many commits, as a process that is killed.
 struct Killed {
     kernel: HostKernel,
@@ -487,6 +567,10 @@ impl Kernel for Killed {
     /// Small, so that there are many commits.
     fn element_limit(&self) -> usize {
         7
+    }
+
+    fn byte_limit(&self) -> usize {
+        self.kernel.byte_limit()
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
@@ -551,6 +635,47 @@ fn a_service_of_many_endpoints_grows_and_shrinks() {
 }
 
 #[test]
+fn source_ranges_that_overlap_former_ones_are_replaced_by_a_change_and_by_a_restart() {
+    lab::inside(|_| {
+        for family in IpFamily::ALL {
+            let (balancer, lists) = match family {
+                IpFamily::V4 => (
+                    "192.0.2.1",
+                    [
+                        &["198.51.101.0/24", "10.0.0.0/8"][..],
+                        &["198.51.100.0/23"],
+                        &["198.51.100.0/25", "198.51.101.128/25"],
+                    ],
+                ),
+                IpFamily::V6 => (
+                    "2001:db8::1",
+                    [
+                        &["2001:db8:7:1::/64", "fd00::/8"][..],
+                        &["2001:db8:7::/63"],
+                        &["2001:db8:7::/65", "2001:db8:7:1:8000::/65"],
+                    ],
+                ),
+            };
+            let mut world = World::real(family);
+            for round in 0..6 {
+                let list = lists[round % lists.len()];
+                let more = json!({"type": "LoadBalancer", "balancer": balancer,
+                                  "loadBalancerSourceRanges": list});
+                world.put(&service(family, "club", 1, &more));
+                if round < 3 {
+                    let report = world.sync();
+                    assert!(report.partial_failure.is_none(), "{report:?}");
+                } else {
+                    world.restart(HostKernel::new(family, Watch::new()));
+                }
+                assert_eq!(contents(family)["source-ranges"].len(), list.len());
+            }
+            cleanup(family).unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_name_longer_than_a_comment_is_cut_and_nothing_is_written_again() {
     lab::inside(|_| {
         let family = IpFamily::V4;
@@ -573,7 +698,8 @@ fn two_services_with_one_front_do_not_disturb_each_other() {
         for (name, number) in [("z-first", 1), ("a-second", 2)] {
             world.put(&service(family, name, number, &shared));
             world.put(&slice(family, name, 1..3));
-            world.sync();
+            let contested = world.sync().elements.map(|count| count.contested);
+            assert_eq!(contested, Some(usize::from(number - 1)));
         }
         let owner = || {
             let all = contents(family);
@@ -586,7 +712,8 @@ fn two_services_with_one_front_do_not_disturb_each_other() {
         assert_eq!(written(&report), 0, "also over a restart");
         let key = weft_model::ObjectKey::namespaced("shop", "z-first");
         world.model.remove_service(&key);
-        world.sync();
+        let contested = world.sync().elements.map(|count| count.contested);
+        assert_eq!(contested, Some(0));
         assert_eq!(owner(), Some(false), "the second inherits it");
         let report = world.restart(HostKernel::new(family, Watch::new()));
         assert_eq!(written(&report), 0);
@@ -660,8 +787,8 @@ impl Kernel for Picky {
         self.kernel.get_elements(set, keys)
     }
 
-    fn element_limit(&self) -> usize {
-        self.kernel.element_limit()
+    fn byte_limit(&self) -> usize {
+        self.kernel.byte_limit()
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
@@ -697,6 +824,45 @@ fn a_service_that_the_kernel_refuses_is_left_out_and_the_rest_is_written() {
 }
 
 #[test]
+fn a_map_that_is_full_leaves_out_the_services_that_do_not_fit() {
+    lab::with_programs(&["nft"], |lab| {
+        let family = IpFamily::V4;
+        World::real(family).sync();
+        // The same table, but for a limit that another program gave one of its maps.
+        let printed = lab.program("nft", &["list", "ruleset"]);
+        let limited = printed.replacen("\tmap services {\n", "\tmap services {\n\t\tsize 3\n", 1);
+        assert_ne!(printed, limited, "{printed}");
+        cleanup(family).unwrap();
+        std::fs::write("/run/limited.nft", limited).unwrap();
+        lab.program("nft", &["-f", "/run/limited.nft"]);
+
+        let mut world = World::real(family);
+        for number in 1..=5 {
+            let name = format!("service-{number}");
+            world.put(&service(family, &name, number, &json!({})));
+            world.put(&slice(family, &name, 1..3));
+        }
+        let report = world.guarded_sync().unwrap();
+        assert_eq!(world.held(), ["service-4", "service-5"]);
+        let refusals: Vec<String> = report.refusals.iter().map(ToString::to_string).collect();
+        let is_full = |words: &String| words.contains("services: the set is full");
+        assert!(refusals.iter().all(is_full), "{refusals:?}");
+        assert_eq!(contents(family)["services"].len(), 3);
+        assert_eq!(contents(family)["endpoints"].len(), 6);
+        // One that goes makes room, and one that stays changes.
+        let key = weft_model::ObjectKey::namespaced("shop", "service-1");
+        world.model.remove_service(&key);
+        world.put(&slice(family, "service-2", 1..2));
+        world.guarded_sync().unwrap();
+        world.put(&slice(family, "service-4", 1..2));
+        world.now += Duration::from_hours(1);
+        world.guarded_sync().unwrap();
+        assert_eq!(world.held(), ["service-5"]);
+        assert_eq!(contents(family)["services"].len(), 3);
+    });
+}
+
+#[test]
 fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
     lab::with_programs(&["nft"], |lab| {
         for family in IpFamily::ALL {
@@ -712,7 +878,8 @@ fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
             );
             world.sync();
             let mut kernel = HostKernel::new(family, Watch::new());
-            let mut left = || differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            let desired = world.desired.clone();
+            let mut left = || differences(&mut kernel, &desired, &world.settings).unwrap();
             assert_eq!(left(), "");
             let before = contents(family);
             let word = match family {
@@ -738,7 +905,150 @@ fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
             lab.program("nft", &["-f", "/run/missing.nft"]);
             assert_eq!(contents(family), before, "{family}");
             assert_eq!(left(), "");
+            // A number of endpoints that has no chain yet, and an affinity timeout that has none.
+            world.put(&slice(family, "plain", 1..12));
+            let sticky = json!({"sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}}});
+            world.put(&service(family, "empty", 4, &sticky));
+            world.put(&slice(family, "empty", 20..22));
+            world.derive();
+            let text = differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            let rule =
+                format!("add rule {word} {TABLE} pick-11 meta priority set numgen random mod 11");
+            let pick = format!("add element {word} {TABLE} pick {{ 0:b : jump pick-11 }}");
+            let sticky =
+                format!("# add element {word} {TABLE} sticky {{ 0:4d : goto sticky-77s }}");
+            for words in [&rule, &pick, &sticky] {
+                let is_there = text.lines().any(|line| line.starts_with(words));
+                assert!(is_there, "{words} is not in:\n{text}");
+            }
+            std::fs::write("/run/more.nft", &text).unwrap();
+            lab.program("nft", &["-f", "/run/more.nft"]);
+            // What is left is what was a comment: the chains of the timeout.
+            let text = differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            let is_comment = |line: &str| line.starts_with("# ");
+            assert!(!text.is_empty() && text.lines().all(is_comment), "{text}");
+            world.sync();
+            let text = differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            assert_eq!(text, "");
             cleanup(family).unwrap();
+        }
+    });
+}
+
+/// What docs/proxy.md tells an operator to look at.
+#[test]
+fn nft_shows_the_program_on_a_page_and_a_service_by_its_front() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let mut world = World::real(family);
+            for object in everything(family) {
+                world.put(&object);
+            }
+            world.sync();
+            let page = || lab.program("nft", &["-t", "list", "ruleset"]);
+            let (word, front, node) = match family {
+                IpFamily::V4 => ("ip", "10.96.0.1", "10.244.0.2"),
+                IpFamily::V6 => ("ip6", "fd00:96::1", "fd00:10:244::2"),
+            };
+            let before = page();
+            assert!(
+                before.contains(&format!("table {word} {TABLE} {{")),
+                "{before}"
+            );
+            for words in [
+                "map services {",
+                "chain pick-3 {",
+                "numgen random mod 3",
+                "goto no-endpoints",
+            ] {
+                assert!(before.contains(words), "{words} is not in:\n{before}");
+            }
+            assert!(!before.contains("shop/"), "no elements:\n{before}");
+            // More Services of the same numbers of endpoints: the same page.
+            for number in 10..30 {
+                let name = format!("more-{number}");
+                world.put(&service(family, &name, number, &json!({})));
+                world.put(&slice(family, &name, 1..4));
+            }
+            world.sync();
+            assert_eq!(page(), before);
+            let get = |map: &str, key: &str| {
+                let key = format!("{{ {key} }}");
+                lab.program("nft", &["get", "element", word, TABLE, map, &key])
+            };
+            let found = get("services", &format!("{front} . tcp . 80"));
+            assert!(
+                found.contains("comment \"shop/plain:http\" : 1000:3"),
+                "{found}"
+            );
+            let found = get("node-ports", "tcp . 30003");
+            assert!(found.contains("comment \"shop/loyal:http\""), "{found}");
+            let found = get("endpoints", &format!("{front} . tcp . 80 . 1000:2"));
+            assert!(found.contains(&format!(": {node} . 8080")), "{found}");
+            cleanup(family).unwrap();
+        }
+    });
+}
+
+/// A kernel that lacks the expression `masq`: it gets another one that no kernel has.
+struct Lacking(HostKernel);
+
+impl Kernel for Lacking {
+    fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
+        let mut changes = changes.to_vec();
+        for change in &mut changes {
+            if let Change::Within {
+                change: TableChange::AddRule(rule),
+                ..
+            } = change
+            {
+                let lacks = |expression: &&mut Expression| **expression == Expression::Masquerade;
+                for expression in rule.expressions.iter_mut().filter(lacks) {
+                    *expression = Expression::Other("none".to_owned());
+                }
+            }
+        }
+        self.0.commit(&changes)
+    }
+
+    fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
+        self.0.structure()
+    }
+
+    fn elements(&mut self, set: &str) -> Result<Vec<Element>, KernelError> {
+        self.0.elements(set)
+    }
+
+    fn get_elements(&mut self, set: &str, keys: &[Key]) -> Result<Vec<Element>, KernelError> {
+        self.0.get_elements(set, keys)
+    }
+
+    fn byte_limit(&self) -> usize {
+        self.0.byte_limit()
+    }
+
+    fn foreign_changes(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn a_probe_leaves_nothing_and_names_what_the_kernel_lacks() {
+    lab::with_programs(&["nft"], |lab| {
+        for family in IpFamily::ALL {
+            let kernel = || HostKernel::new(family, Watch::new());
+            let options = TableOptions::default();
+            probe_by(&mut kernel(), family, options).unwrap();
+            let error = probe_by(&mut Lacking(kernel()), family, options).unwrap_err();
+            let words = error.to_string();
+            assert!(
+                words.starts_with("cannot add rule postrouting (")
+                    && words.contains("masq")
+                    && words.ends_with("): the kernel does not support it"),
+                "{words}"
+            );
+            assert_eq!(lab.program("nft", &["list", "tables"]), "");
         }
     });
 }

@@ -15,7 +15,7 @@ use weft_model::{IpFamily, Protocol};
 use weft_nftables::{Fate, HostKernel, TABLE, Watch, trace, trace_live};
 use weft_proxy::{LocalDetector, NodePortTail, service_networks};
 use weft_testkit::{
-    exchange::{Conversation, PATIENCE, Reply, ask, serve},
+    exchange::{Conversation, PATIENCE, Reply, SILENCE, ask, serve},
     lab::{self, Lab},
     service_network::{
         FURTHER, SERVER_PORT,
@@ -32,6 +32,7 @@ mod network;
 mod priority;
 mod sctp;
 mod selection;
+mod shares;
 
 use network::Network;
 
@@ -257,6 +258,43 @@ fn source_ranges_let_in_the_sources_they_name_and_no_others() {
             let refused = network.ask(ClientAs(welcome), front, Protocol::Tcp);
             assert_eq!(refused, Reply::Refused);
             assert!(network.is_silent(ClientAs(stranger), front, Protocol::Tcp));
+        }
+    });
+}
+
+/// As kube-proxy: what a node that has the load balancer's address on a device of its own sends
+/// there carries that address, and is let in if the node is.
+#[test]
+fn source_ranges_with_the_node_let_in_what_it_sends_from_the_address_itself() {
+    lab::inside(|lab| {
+        for mut network in networks(lab) {
+            let family = network.family;
+            let balancer = at(family, "balancer");
+            network.node.address("lo", IpNet::from(balancer));
+            let front = to(balancer, 80);
+            let from_itself = |network: &Network, protocol, patience| {
+                let node = &network.node;
+                node.run(|| ask(balancer, front, protocol, patience))
+            };
+            let stranger = IpNet::from(further(family, FURTHER.start));
+            for ranges in [vec![at(family, "node").into(), stranger], vec![stranger]] {
+                let more = json!({"type": "LoadBalancer", "balancer": balancer,
+                                  "loadBalancerSourceRanges": ranges});
+                network.program(&[
+                    service(family, "club", 18, &more),
+                    slice(family, "club", &EVERYWHERE),
+                ]);
+                for protocol in BOTH {
+                    if ranges.len() > 1 {
+                        answered(from_itself(&network, protocol, PATIENCE));
+                    } else {
+                        let reply = from_itself(&network, protocol, SILENCE);
+                        assert_eq!(reply, Reply::Silence, "{family} {protocol}");
+                    }
+                    // It is no permission for anyone else.
+                    assert!(network.is_silent(PodA, front, protocol));
+                }
+            }
         }
     });
 }
@@ -614,6 +652,78 @@ fn no_connection_is_lost_while_endpoints_come_and_go() {
                 counts.into_iter().sum()
             });
             assert!(asked > 50, "{asked}");
+        }
+    });
+}
+
+#[test]
+fn connections_reach_an_endpoint_or_are_refused_while_a_service_loses_and_gets_all_endpoints() {
+    const ROUNDS: usize = 400;
+    lab::inside(|lab| {
+        for mut network in networks(lab) {
+            let family = network.family;
+            let sticky = json!({"sessionAffinity": "ClientIP"});
+            network.program(&[
+                service(family, "web", 26, &json!({})),
+                slice(family, "web", &EVERYWHERE),
+                service(family, "loyal", 27, &sticky),
+                slice(family, "loyal", &EVERYWHERE),
+            ]);
+            let fronts = [26, 27].map(|number| to(cluster_ip(family, number), 80));
+            // Packets that are not translated follow the default route and are answered there.
+            for front in fronts {
+                let outside = network.namespace(Client);
+                outside.address("lo", IpNet::from(front.ip()));
+                for protocol in BOTH {
+                    outside.run(|| serve("untranslated", front, protocol));
+                }
+            }
+            let is_over = AtomicBool::new(false);
+            let Network { machines, world } = &mut network;
+            let (pod, node) = (&machines.pods[0], &machines.node);
+            let replies: BTreeMap<String, usize> = thread::scope(|scope| {
+                let questions = fronts
+                    .into_iter()
+                    .flat_map(|front| BOTH.map(|protocol| (front, protocol)));
+                let asking: Vec<_> = questions
+                    .map(|(front, protocol)| {
+                        let is_over = &is_over;
+                        scope.spawn(move || {
+                            let source = at(family, "pod-a");
+                            pod.run(|| {
+                                let mut replies = Vec::new();
+                                while !is_over.load(Ordering::Relaxed) {
+                                    replies.push(match ask(source, front, protocol, PATIENCE) {
+                                        Reply::From { server, .. } => server,
+                                        other => format!("{other:?}"),
+                                    });
+                                }
+                                replies
+                            })
+                        })
+                    })
+                    .collect();
+                node.run(|| {
+                    for round in 0..ROUNDS {
+                        let places = if round % 2 == 0 { &[][..] } else { &EVERYWHERE };
+                        for name in ["web", "loyal"] {
+                            world.put(&slice(family, name, places));
+                        }
+                        let report = world.sync();
+                        assert!(!report.full);
+                    }
+                });
+                is_over.store(true, Ordering::Relaxed);
+                let mut counts = BTreeMap::new();
+                for reply in asking.into_iter().flat_map(|asking| asking.join().unwrap()) {
+                    *counts.entry(reply).or_default() += 1;
+                }
+                counts
+            });
+            let allowed = set_of(&["pod-a", "pod-b", "remote", "Refused"]);
+            let found: BTreeSet<String> = replies.keys().cloned().collect();
+            assert_eq!(found, allowed, "{family} {replies:?}");
+            assert!(replies.values().sum::<usize>() > 100, "{replies:?}");
         }
     });
 }

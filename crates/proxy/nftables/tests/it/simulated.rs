@@ -10,7 +10,7 @@ use weft_nftables::{Kernel, KernelError, Structure};
 pub(crate) enum Fault {
     /// The kernel refuses the commit.
     Refused(Reason),
-    /// The call fails and nothing was done: ENOBUFS of the request, ERESTART, EMSGSIZE.
+    /// The call fails and nothing was done: ENOBUFS or EPERM of the request.
     NotDone,
     /// The commit was done and its answer lost: ENOBUFS of the answer.
     AnswerLost,
@@ -63,6 +63,15 @@ impl Contents {
     }
 }
 
+/// Bytes that a commit may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendLimit {
+    pub(crate) believed: usize,
+    pub(crate) actual: usize,
+    /// The believed one is not lowered below this.
+    pub(crate) least: usize,
+}
+
 /// A table in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Simulated {
@@ -73,9 +82,16 @@ pub(crate) struct Simulated {
     /// Number of reads that fail from now on, as dumps that EINTR always interrupts.
     pub(crate) failing_reads: usize,
     pub(crate) commits: usize,
+    /// Instead of the default for a load that takes several commits.
+    pub(crate) element_limit: Option<usize>,
+    pub(crate) send_limit: Option<SendLimit>,
+    /// Bytes of each commit, and of those that were too large.
+    pub(crate) bytes: Vec<usize>,
+    /// The elements after each commit, from when it is set.
+    pub(crate) states: Option<Vec<Elements>>,
 }
 
-type Elements = BTreeMap<String, BTreeMap<Vec<u8>, Element>>;
+pub(crate) type Elements = BTreeMap<String, BTreeMap<Vec<u8>, Element>>;
 
 impl Simulated {
     /// The table without the order in which things were added.
@@ -92,6 +108,24 @@ impl Simulated {
             contents.elements.insert(set.clone(), words.collect());
         }
         contents
+    }
+
+    /// The same table with elements as they were after a commit.
+    pub(crate) fn with_elements(&self, elements: Elements) -> Self {
+        Self {
+            table: self.table.clone(),
+            values: elements,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn lose_elements(&mut self) {
+        self.values.clear();
+    }
+
+    /// Elements by set and key.
+    pub(crate) fn values(&self) -> &Elements {
+        &self.values
     }
 
     fn apply(
@@ -152,6 +186,10 @@ impl Simulated {
                         .ok_or_else(|| refuse(0, Reason::Missing))?;
                     for (place, element) in elements.iter().enumerate() {
                         let key = element.key.as_bytes().to_vec();
+                        let is_range = element.end.is_some();
+                        if is_range && there.values().any(|o| is_overlapping(element, o)) {
+                            return Err(refuse(place, Reason::Exists));
+                        }
                         match there.get(&key) {
                             Some(other) if other.datum != element.datum => {
                                 return Err(refuse(place, Reason::Exists));
@@ -203,6 +241,17 @@ impl Kernel for Simulated {
     fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
         let failed = || KernelError::Failed("No buffer space available".to_owned());
         self.commits += 1;
+        if let Some(limit) = &mut self.send_limit {
+            let mut batch = weft_host::nftables::Batch::new();
+            for change in changes {
+                batch.push(change);
+            }
+            self.bytes.push(batch.len());
+            if batch.len() > limit.actual {
+                limit.believed = limit.believed.min((batch.len() / 2).max(limit.least));
+                return Err(KernelError::TooLarge(batch.len()));
+            }
+        }
         let fault = self.due();
         match fault {
             Some(Fault::Refused(reason)) => {
@@ -220,6 +269,9 @@ impl Kernel for Simulated {
             Ok((table, values)) => {
                 self.table = table;
                 self.values = values;
+                if let Some(states) = &mut self.states {
+                    states.push(self.values.clone());
+                }
             }
             Err((change, element, reason)) => {
                 return Err(KernelError::Refused {
@@ -265,10 +317,25 @@ impl Kernel for Simulated {
 
     fn element_limit(&self) -> usize {
         // Small, so that loads and large Services take several commits.
-        20
+        self.element_limit.unwrap_or(20)
+    }
+
+    fn byte_limit(&self) -> usize {
+        self.send_limit.map_or(usize::MAX, |limit| limit.believed)
     }
 
     fn foreign_changes(&mut self) -> Option<u64> {
         None
+    }
+}
+
+/// True of two ranges that share a key and are not the same.
+fn is_overlapping(one: &Element, other: &Element) -> bool {
+    match (one.end, other.end) {
+        (Some(end), Some(other_end)) => {
+            let is_same = (one.key, end) == (other.key, other_end);
+            one.key <= other_end && other.key <= end && !is_same
+        }
+        _ => false,
     }
 }

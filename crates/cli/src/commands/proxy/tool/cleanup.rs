@@ -51,7 +51,10 @@ impl CleanupArguments {
 /// first ones at once, and chains count once they are filled.
 fn wait_for_another(family: IpFamily) -> anyhow::Result<()> {
     let mut reminder = Instant::now();
-    while find(family)?.iter().all(|rules| rules.is_own_table()) {
+    while !find(family)?
+        .iter()
+        .any(|rules| rules.are_of_another_proxy())
+    {
         if reminder <= Instant::now() {
             tracing::info!(%family, "waiting for the rules of another service proxy");
             reminder = Instant::now() + REMINDER;

@@ -5,7 +5,7 @@ use std::fmt;
 use weft_host::{iptables::VariantChoice, nftables::Nftables};
 use weft_iptables::{HostKernel, Kernel as _, OwnWrites};
 use weft_model::IpFamily;
-use weft_nftables::TABLE;
+use weft_nftables::{TABLE, is_own};
 use weft_proxy_agent::{host, process::KUBE_PROXY_TABLE};
 
 /// Rules of a service proxy in the kernel.
@@ -13,6 +13,8 @@ use weft_proxy_agent::{host, process::KUBE_PROXY_TABLE};
 pub(super) enum KernelRules {
     /// The nftables table of weft.
     OwnTable(IpFamily),
+    /// A table of that name that another program created.
+    ForeignTable(IpFamily),
     /// The nftables table of kube-proxy.
     KubeProxyTable(IpFamily),
     /// `KUBE-` chains, which both write.
@@ -28,6 +30,13 @@ impl fmt::Display for KernelRules {
         match self {
             Self::OwnTable(family) => {
                 write!(f, "nftables table {} {TABLE}, of weft proxy", nft(family))
+            }
+            Self::ForeignTable(family) => {
+                write!(
+                    f,
+                    "nftables table {} {TABLE}, of another program",
+                    nft(family)
+                )
             }
             Self::KubeProxyTable(family) => {
                 let family = nft(family);
@@ -48,8 +57,9 @@ impl fmt::Display for KernelRules {
 }
 
 impl KernelRules {
-    pub(super) fn is_own_table(self) -> bool {
-        matches!(self, Self::OwnTable(_))
+    /// True of the rules of a service proxy that is not weft in its nftables mode.
+    pub(super) fn are_of_another_proxy(self) -> bool {
+        matches!(self, Self::KubeProxyTable(_) | Self::Chains(..))
     }
 }
 
@@ -57,8 +67,12 @@ impl KernelRules {
 pub(super) fn find(family: IpFamily) -> anyhow::Result<Vec<KernelRules>> {
     let mut found = Vec::new();
     let mut nftables = Nftables::open()?;
-    if nftables.table(family, TABLE)?.is_some() {
-        found.push(KernelRules::OwnTable(family));
+    if let Some(table) = nftables.table(family, TABLE)? {
+        found.push(if is_own(&table) {
+            KernelRules::OwnTable(family)
+        } else {
+            KernelRules::ForeignTable(family)
+        });
     }
     if nftables.table(family, KUBE_PROXY_TABLE)?.is_some() {
         found.push(KernelRules::KubeProxyTable(family));

@@ -42,6 +42,7 @@ impl Running {
     fn maintains(self, rules: KernelRules) -> bool {
         match rules {
             KernelRules::OwnTable(_) => self.is_weft && self.mode == Mode::Nftables,
+            KernelRules::ForeignTable(_) => false,
             KernelRules::KubeProxyTable(_) => !self.is_weft && self.mode == Mode::Nftables,
             KernelRules::Chains(..) => self.mode == Mode::Iptables,
         }
@@ -52,6 +53,7 @@ impl Running {
 fn remedy(rules: KernelRules) -> &'static str {
     match rules {
         KernelRules::OwnTable(_) => "weft proxy cleanup --hand-over",
+        KernelRules::ForeignTable(_) => "the program that created it",
         KernelRules::KubeProxyTable(_) | KernelRules::Chains(..) => {
             "start a proxy, which removes them after its first sync, or weft proxy cleanup"
         }
@@ -105,6 +107,12 @@ fn report(found: &[KernelRules], running: Option<Running>) -> (String, usize) {
     let lines = found.iter().map(|rules| {
         if running.is_some_and(|running| running.maintains(*rules)) {
             return format!("{rules}: maintained\n");
+        }
+        if let KernelRules::ForeignTable(_) = rules {
+            return format!(
+                "{rules}: not of a service proxy; weft proxy cannot use its nftables mode until it \
+                 is renamed or removed\n"
+            );
         }
         stale += 1;
         let remedy = remedy(*rules);
@@ -194,6 +202,14 @@ mod tests {
             lines.contains("chains KUBE-SERVICES of IPv4: STALE"),
             "{lines}"
         );
+        let foreign = [KernelRules::ForeignTable(IpFamily::V4)];
+        let (lines, stale) = report(&foreign, Some(WEFT));
+        assert_eq!(stale, 0, "it is not ours to judge");
+        assert!(
+            lines.starts_with("nftables table ip weft, of another program: not of a service proxy"),
+            "{lines}"
+        );
+        assert!(!KernelRules::ForeignTable(IpFamily::V4).are_of_another_proxy());
         let (lines, stale) = report(&found, None);
         assert_eq!(stale, 2);
         assert!(lines.contains("weft proxy cleanup --hand-over"), "{lines}");
