@@ -20,7 +20,7 @@ use crate::{
     announce::Announcer,
     disk::Disk,
     feeds::Feeds,
-    handle::{Message, Snapshot},
+    handle::{Message, Snapshot, Startup},
     machine::Clock,
     metrics::IpamMetrics,
     outbox::{Batch, Out},
@@ -77,8 +77,7 @@ pub(crate) struct Actor {
     /// No write before this time, unless something new is observed.
     blocked: Option<Moment>,
     failures: u32,
-    /// True until ADDs could be served for the first time.
-    starting: bool,
+    startup: Startup,
     announcer: Announcer,
 }
 
@@ -126,7 +125,7 @@ impl Actor {
             writing: None,
             blocked: None,
             failures: 0,
-            starting: true,
+            startup: Startup::Pending,
             announcer: Announcer::new(parts.events),
         };
         match opened {
@@ -330,7 +329,7 @@ impl Actor {
             node: self.node.as_ref(),
             container_runtime: &self.container_runtime,
             config: self.config.as_ref(),
-            starting: self.starting,
+            startup: self.startup,
             pods: self.pods.as_deref(),
             synced: self.feeds.pods_synced(),
             exhausted: self.exhausted(),
@@ -347,7 +346,9 @@ impl Actor {
     fn announce(&mut self) {
         let now = self.clock.now();
         let obstacle = report::obstacle(&self.snapshot());
-        self.starting &= obstacle.is_some();
+        if obstacle.is_none() {
+            self.startup = Startup::Complete;
+        }
         self.announcer
             .observe(obstacle, &self.settings.node, self.node.as_ref(), now);
     }

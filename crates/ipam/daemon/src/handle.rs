@@ -23,6 +23,15 @@ use weft_model::{Moment, SharedStr};
 #[error("the daemon is stopping")]
 pub struct Stopping;
 
+/// Progress of the daemon's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Startup {
+    /// No ADD could be served yet.
+    Pending,
+    /// ADDs could be served at least once.
+    Complete,
+}
+
 /// A consistent view of the daemon's state.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
@@ -34,8 +43,8 @@ pub struct Snapshot<'a> {
     pub container_runtime: &'a str,
     /// The last observed NodeNetworkConfig.
     pub config: Option<&'a NodeConfig>,
-    /// True until ADDs could be served for the first time.
-    pub starting: bool,
+    /// Progress of the start.
+    pub startup: Startup,
     /// Pods that need addresses; `None` before the first complete list.
     pub pods: Option<&'a [PodSummary]>,
     /// True if the watch of pods is up to date.

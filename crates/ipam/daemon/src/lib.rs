@@ -22,7 +22,7 @@ mod views;
 mod writer;
 
 pub use daemon::{Daemon, DaemonParts, DaemonStartError, IpamComponent, IpamSetup, Listeners};
-pub use handle::{DaemonHandle, Snapshot, Stopping};
+pub use handle::{DaemonHandle, Snapshot, Startup, Stopping};
 pub use machine::{Clock, IdentityError, identity};
 pub use metrics::IpamMetrics;
 pub use process::IpamProcess;

@@ -19,7 +19,7 @@ use weft_ipam::{
 };
 use weft_model::IpFamily;
 
-use crate::handle::Snapshot;
+use crate::handle::{Snapshot, Startup};
 
 /// Counts of the family with the fewest free addresses: a pod needs one of each.
 pub(crate) fn scarcest(pool: &Pool) -> AddressCounts {
@@ -132,7 +132,7 @@ pub(crate) fn status(snapshot: &Snapshot<'_>) -> StatusResponse {
             .unwrap_or_default()
             .to_owned(),
         // A store that cannot be written, or a former Node's addresses, are not about the start.
-        starting: snapshot.starting
+        starting: snapshot.startup == Startup::Pending
             && snapshot.store_open
             && obstacle.is_some()
             && !is_of_former_node(snapshot),
