@@ -25,6 +25,10 @@ pub struct Stopping;
 
 /// A consistent view of the daemon's state.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a condition of its own"
+)]
 pub struct Snapshot<'a> {
     /// Addresses and their owners.
     pub pool: &'a Pool,
