@@ -38,16 +38,15 @@ impl Bridge {
     pub(super) fn ensure(&mut self, gateways: &[IpSubnet]) -> anyhow::Result<Vec<String>> {
         let name = &self.name;
         let mut changes = Vec::new();
-        let device = match self.find()? {
-            Some(device) => device,
-            None => {
-                let mac = stable_mac(name);
-                bridge::create(name, mac, self.mtu).with_context(|| cannot("create", name))?;
-                changes.push(format!("bridge {name} created"));
-                self.set = Some(mac);
-                let created = self.find()?;
-                created.with_context(|| format!("bridge {name} was removed at once"))?
-            }
+        let device = if let Some(device) = self.find()? {
+            device
+        } else {
+            let mac = stable_mac(name);
+            bridge::create(name, mac, self.mtu).with_context(|| cannot("create", name))?;
+            changes.push(format!("bridge {name} created"));
+            self.set = Some(mac);
+            let created = self.find()?;
+            created.with_context(|| format!("bridge {name} was removed at once"))?
         };
         if !device.is_bridge {
             bail!("{name} is not a bridge: choose another name by --bridge, or remove it");

@@ -42,6 +42,10 @@ enum Plugin {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a setting of the plugin"
+)]
 struct Bridge {
     #[serde(rename = "bridge")]
     device: String,

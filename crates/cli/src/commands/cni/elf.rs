@@ -40,7 +40,7 @@ struct File<'a> {
 impl File<'_> {
     fn number(&self, start: usize, length: usize) -> Option<u64> {
         let bytes = self.program.get(start..start.checked_add(length)?)?;
-        let fold = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+        let fold = |number: u64, byte: &u8| (number << 8) | u64::from(*byte);
         Some(if self.big {
             bytes.iter().fold(0, fold)
         } else {

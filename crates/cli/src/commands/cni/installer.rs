@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -86,7 +86,7 @@ impl Installer {
             }
         }
         self.config.check_ours()?;
-        let mut text = String::new();
+        let (mut text, mut notes) = (String::new(), Vec::new());
         let removed = self.config.remove_stale()?;
         if removed == Placed::Removed {
             tracing::info!(file = %self.config.path().display(), "CNI configuration from before this boot removed");
@@ -98,23 +98,22 @@ impl Installer {
         match self.ensure_bridge(&status.gateways) {
             // The plugin has the runtime's privileges.
             Err(error) if is_forbidden(&error) => {
-                text += &format!("note: {error:#}; the plugin bridge creates it\n");
+                notes.push(format!("{error:#}; the plugin bridge creates it"));
             }
             other => drop(other?),
         }
         let content = self.content(&status)?;
         text += &report(self.config.path(), self.config.write(&content)?);
         if let Some(loader) = loader {
-            text += &format!(
-                "note: {PLUGIN} is dynamically linked: it runs only on nodes that have {loader} \
-                 and the C library it was built with\n"
-            );
+            notes.push(format!(
+                "{PLUGIN} is dynamically linked: it runs only on nodes that have {loader} and the \
+                 C library it was built with"
+            ));
         }
         if let Some(first) = place::sorts_before(self.config.path())? {
-            text += "note: runtimes use ";
-            text += &first.to_string_lossy();
-            text += " instead\n";
+            notes.push(format!("runtimes use {} instead", first.display()));
         }
+        text.extend(notes.into_iter().map(|note| format!("note: {note}\n")));
         Ok(text)
     }
 
@@ -235,7 +234,7 @@ fn find_binary(arguments: &InstallArguments) -> anyhow::Result<PathBuf> {
             .context("cannot find this program")?
             .with_file_name(PLUGIN),
     };
-    if !Path::new(&binary).is_file() {
+    if !binary.is_file() {
         bail!(
             "{} is not there; --binary says where it is",
             binary.display()

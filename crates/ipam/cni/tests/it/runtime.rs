@@ -45,7 +45,7 @@ fn answer(held: &Held, received: &Received) -> Reply {
     };
     Reply::json(&match received.path.as_str() {
         "/network/requestipconfigs" => {
-            let next = (10..).find(|number| held.values().all(|taken| taken != number));
+            let next = (10..=250).find(|number| held.values().all(|taken| taken != number));
             infos(*held.entry(key.to_owned()).or_insert(next.unwrap()))
         }
         "/v1/checkipconfigs" => match held.get(key) {
