@@ -34,10 +34,6 @@ pub enum Startup {
 
 /// A consistent view of the daemon's state.
 #[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a condition of its own"
-)]
 pub struct Snapshot<'a> {
     /// Addresses and their owners.
     pub pool: &'a Pool,
