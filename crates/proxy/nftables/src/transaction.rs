@@ -110,13 +110,13 @@ impl Step {
 /// transaction, each front leads to endpoints, or is as if it had not changed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// What fronts lead to.
+    /// Elements that fronts lead to.
     Targets,
     /// The elements that a front consists of. Those of one front belong into one transaction.
     Front(Value),
     /// ClusterIPs: from here on, ports of them that have no front are refused.
     Addresses,
-    /// What no front leads to any more.
+    /// Elements that no front leads to any more.
     Leftovers,
 }
 

@@ -197,7 +197,7 @@ fn check_links(elements: &Elements, about: &str) {
     }
 }
 
-/// How the new version is written.
+/// The sync that writes the new version.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Change,

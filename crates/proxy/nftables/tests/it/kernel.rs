@@ -936,7 +936,7 @@ fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
     });
 }
 
-/// What docs/proxy.md tells an operator to look at.
+/// The commands that docs/proxy.md has for operators.
 #[test]
 fn nft_shows_the_program_on_a_page_and_a_service_by_its_front() {
     lab::with_programs(&["nft"], |lab| {
