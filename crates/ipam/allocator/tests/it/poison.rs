@@ -217,6 +217,8 @@ async fn absurd_pools_stop_no_other_pool() {
     assert_eq!(ready("same").await, "False");
     // The API server refuses a status for an object that its schema refuses, but accepts an event.
     for (name, reason) in [
+        ("all", "InvalidRange"),
+        ("all-v6", "InvalidRange"),
         ("words", "InvalidRange"),
         ("number", "InvalidNumber"),
         ("same", "Overlap"),

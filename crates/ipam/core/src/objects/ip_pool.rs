@@ -151,6 +151,9 @@ pub enum PoolFlaw {
         /// Invalid value.
         text: SharedStr,
     },
+    /// A range of length 0: it contains the addresses of every node and of everything else.
+    #[error("cidrs: {0} is the whole address space")]
+    Everything(IpNet),
     /// Neither or both of `cidrs` and `nodeCIDRs` are set.
     #[error("either cidrs or nodeCIDRs must be given")]
     Source,
@@ -203,7 +206,9 @@ impl PoolFlaw {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Name => "InvalidName",
-            Self::Cidr { .. } | Self::Address { .. } | Self::Source => "InvalidRange",
+            Self::Cidr { .. } | Self::Address { .. } | Self::Everything(_) | Self::Source => {
+                "InvalidRange"
+            }
             Self::OwnOverlap(..) | Self::Overlap { .. } => "Overlap",
             Self::Number { .. } => "InvalidNumber",
             Self::Geometry(_) => "OtherGeometry",
@@ -294,6 +299,10 @@ impl IpPool {
                 });
                 continue;
             };
+            if range.prefix_len() == 0 {
+                flaws.push(PoolFlaw::Everything(range));
+                continue;
+            }
             match ranges.iter().find(|other| overlap(range, **other)) {
                 Some(other) => flaws.push(PoolFlaw::OwnOverlap(*other, range)),
                 None => ranges.push(range),
