@@ -1,9 +1,26 @@
 //! A backend that takes the place of another: what the other wrote goes after our first sync that
 //! worked, and not before.
 
+use std::thread;
+
+use weft_nftables::IN_FLIGHT;
 use weft_proxy::{
     AuditReport, Backend, Desired, ReadBudget, Scope, Settings, SyncError, SyncReport,
 };
+
+/// Does something on a thread of its own when no packet can be between the rules of before and our
+/// first ones any more: one that passed by ours before they were there would find none at all.
+pub(crate) fn after_packets_in_flight(
+    then: impl FnOnce() + Send + 'static,
+) -> impl FnOnce() + Send + 'static {
+    move || {
+        // Ends by itself; if the process ends before, the next start does it.
+        thread::spawn(move || {
+            thread::sleep(IN_FLIGHT);
+            then();
+        });
+    }
+}
 
 /// Runs something after the first sync that worked.
 pub(crate) struct FirstSync {

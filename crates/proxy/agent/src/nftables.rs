@@ -12,7 +12,7 @@ pub(crate) use weft_nftables::TABLE;
 
 use crate::{
     agent::FamilyKernel,
-    first_sync::FirstSync,
+    first_sync::{FirstSync, after_packets_in_flight},
     host::{HostError, HostFlows, SKIP_KERNEL_CHECK},
     process::{KUBE_PROXY_TABLE, remove_iptables_rules, remove_table, required_family},
 };
@@ -94,10 +94,10 @@ pub(crate) fn kernels(
             let kernel = HostKernel::new(family, watch.clone());
             let backend = Nftables::with_options(kernel, options);
             // Failures are logged, and leave what was there before.
-            let remove_others = move || {
+            let remove_others = after_packets_in_flight(move || {
                 let _ = remove_table(family, KUBE_PROXY_TABLE);
                 let _ = remove_iptables_rules(variant, &[family]);
-            };
+            });
             tracing::info!(%family, "ready to write to nftables");
             FamilyKernel {
                 family,

@@ -29,7 +29,7 @@ use weft_process::{client, run_until, serve_control_socket};
 use crate::{
     agent::{FamilyKernel, PrepareRun, Proxy, ProxyParts, RunSetup},
     config_file::{self, ConfigFile},
-    first_sync::FirstSync,
+    first_sync::{FirstSync, after_packets_in_flight},
     health::{Health, HealthMonitor},
     host::{self, HostCounters, HostDevices, HostFlows},
     listen::{BindError, BindPolicy, RetryingServer},
@@ -299,11 +299,11 @@ fn kernels(
     let kernel = |(family, programs)| {
         let backend = host::backend(programs, own_writes.clone(), restore);
         // Failures are logged, and leave what was there before.
-        let remove_others = move || {
+        let remove_others = after_packets_in_flight(move || {
             for table in [nftables::TABLE, KUBE_PROXY_TABLE] {
                 let _ = remove_table(family, table);
             }
-        };
+        });
         FamilyKernel {
             family,
             backend: Box::new(FirstSync::new(backend, remove_others)),

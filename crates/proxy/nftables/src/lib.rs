@@ -32,7 +32,7 @@ mod watch;
 mod writer;
 
 pub use backend::Nftables;
-pub use cleanup::{cleanup, is_own};
+pub use cleanup::{IN_FLIGHT, cleanup, is_own};
 pub use connections::{Connections, CounterState, connections};
 pub use dry_run::{differences, render};
 pub use host_kernel::HostKernel;
