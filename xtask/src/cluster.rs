@@ -50,7 +50,7 @@ mod traffic;
 mod workload;
 
 use cgroups::Cgroups;
-use inside::{Extent, Job, Order};
+use inside::{Job, Order};
 use settings::Settings;
 
 /// A Kubernetes cluster on this machine, with Weft as its network; flags go into ARGS of `make cluster`

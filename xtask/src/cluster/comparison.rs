@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, ensure};
 
 use super::{
-    Extent, Finish, Job, Parts,
+    Finish, Job, Parts,
     e2e::Selection,
     outcome,
     settings::{Agents, Families, MainPlugin, Network, ProxyMode, Settings},
@@ -45,7 +45,7 @@ const CONFORMANCE: &str = r"\[sig-network\].*\[Conformance\]";
 const NETWORK: &str = r"\[sig-network\]";
 
 /// A dozen tests of what Weft does, for CI.
-const SLICE: &str = r"\[sig-network\] (Services should (serve a basic endpoint from pods|serve multiport endpoints from pods|be able to create a functioning NodePort service|be able to switch session affinity for service with type clusterIP|allow pods to hairpin back to themselves through services|be rejected when no endpoints exist|preserve source pod IP for traffic thru service cluster IP)|DNS should (provide DNS for the cluster|provide DNS for services)|Networking Granular Checks: Pods should function for (intra-pod communication: http|node-pod communication: http)|HostPort validates that there is no conflict)";
+const SLICE: &str = r"\[sig-network\] (Services should (serve a basic endpoint from pods|serve multiport endpoints from pods|be able to create a functioning NodePort service|be able to switch session affinity for service with type clusterIP|allow pods to hairpin back to themselves through services|be rejected when no endpoints exist|preserve source pod IP for traffic thru service cluster IP)|DNS should (provide DNS for the cluster \[Conformance\]|provide DNS for services)|Networking Granular Checks: Pods should function for (intra-pod communication: http|node-pod communication: http)|HostPort validates that there is no conflict)";
 
 /// Parts of names that are left out of the wider set, with the reason.
 const LEFT_OUT: &[(&str, &str)] = &[
@@ -96,7 +96,6 @@ impl Parts {
     /// Faults, each followed by checks.
     pub(crate) fn faults(&self, output: &Path) -> anyhow::Result<()> {
         let job = Job::Faults {
-            extent: Extent::All,
             results: results(output, "faults"),
         };
         let outcome = self.finish(&WEFT_NFTABLES.settings(), job)?;
@@ -178,15 +177,11 @@ impl Parts {
         Ok(())
     }
 
-    /// The short run of CI: `weft check`, a dozen tests and one kind of fault.
+    /// The short run of CI: `weft check` and a dozen tests.
     pub(crate) fn slice(&self, output: &Path) -> anyhow::Result<()> {
         let arm = &WEFT_NFTABLES;
         let tests = self.selection(arm, output, "slice", SLICE, &[])?;
-        let job = Job::Slice {
-            tests,
-            results: results(output, "slice-faults"),
-        };
-        self.finish(&arm.settings(), job)?
+        self.finish(&arm.settings(), Job::Tests(tests))?
     }
 
     /// Does a job to its end. The outer error says that a person stopped it: nothing else is to be

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     addresses,
-    inside::{Cluster, Extent},
+    inside::Cluster,
     kubectl::Kubectl,
     settings::{Agents, ProxyMode},
     traffic::{Seen, Traffic},
@@ -101,16 +101,12 @@ pub(super) struct Observed {
 
 impl Cluster {
     /// Runs every fault; fails at the end if one was not survived.
-    pub(super) fn run_faults(&mut self, results: &Path, extent: Extent) -> anyhow::Result<()> {
+    pub(super) fn run_faults(&mut self, results: &Path) -> anyhow::Result<()> {
         let kubectl = self.kubectl();
         let steady = Workload::create(&kubectl, "steady", 6)?;
         let changing = Workload::create(&kubectl, "changing", 3)?;
-        let count = match extent {
-            Extent::All => FAULTS.len(),
-            Extent::Quick => 1,
-        };
         let mut observed = Vec::new();
-        for fault in &FAULTS[..count] {
+        for fault in FAULTS {
             eprintln!("fault: {}", fault.name);
             let began = Instant::now();
             let outcome = self.survive(fault, &steady, &changing);
@@ -195,11 +191,15 @@ impl Cluster {
         };
         for node in &self.nodes {
             let pod = self.pod_of_weft(&node.name())?;
-            let diff = ["weft", "proxy", "diff"];
-            let mode = self.proxy_mode_flag();
+            // With the flags of the proxy that runs there.
+            let diff = format!(
+                "weft proxy --proxy-mode={} --hostname-override=$NODE_NAME \
+                 --cluster-cidr=$CLUSTER_CIDR diff",
+                self.settings.proxy_mode.flag()
+            );
             let words = ["--namespace=kube-system", "exec", &pod, container, "--"];
             self.kubectl()
-                .run(&[&words[..], &diff[..], &[mode.as_str()]].concat())
+                .run(&[&words[..], &["sh", "-c", &diff]].concat())
                 .with_context(|| format!("the rules of {} are wrong", node.name()))?;
         }
         Ok(())
@@ -219,10 +219,6 @@ impl Cluster {
         ])?;
         ensure!(!name.is_empty(), "no pod of weft-node is on {node}");
         Ok(name)
-    }
-
-    fn proxy_mode_flag(&self) -> String {
-        format!("--proxy-mode={}", self.settings.proxy_mode.flag())
     }
 }
 

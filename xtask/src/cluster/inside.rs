@@ -57,19 +57,9 @@ pub(crate) enum Job {
     /// Run Kubernetes' end-to-end tests.
     Tests(Selection),
     /// Cause faults and check what becomes of them; write what was seen to a file.
-    Faults { extent: Extent, results: PathBuf },
+    Faults { results: PathBuf },
     /// Start many pods, measure and check them; write the figures to a file.
     Pods { results: PathBuf },
-    /// A few tests, then one kind of fault.
-    Slice { tests: Selection, results: PathBuf },
-}
-
-/// Extent of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Extent {
-    All,
-    /// The first part, for CI.
-    Quick,
 }
 
 /// A cluster that runs.
@@ -98,12 +88,8 @@ pub(super) fn run(order: &Path) -> anyhow::Result<()> {
         }
         Job::Once => Ok(()),
         Job::Tests(selection) => cluster.run_tests(selection),
-        Job::Faults { extent, results } => cluster.run_faults(results, *extent),
+        Job::Faults { results } => cluster.run_faults(results),
         Job::Pods { results } => cluster.run_pods(results),
-        Job::Slice { tests, results } => {
-            cluster.run_tests(tests)?;
-            cluster.run_faults(results, Extent::Quick)
-        }
     }
 }
 
