@@ -39,7 +39,8 @@ fn exported(source: &str) -> BTreeSet<&str> {
     for line in source.lines() {
         let kinds = ["pub struct ", "pub enum ", "pub trait ", "pub type "];
         let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind));
-        found.extend(rest.and_then(|rest| types(rest).next()));
+        let name = rest.and_then(|rest| rest.split(|c: char| !c.is_alphanumeric()).next());
+        found.extend(name);
     }
     found
 }

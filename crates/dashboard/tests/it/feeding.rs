@@ -280,7 +280,7 @@ async fn a_heartbeat_of_a_node_derives_nothing() {
     });
     world.fill().await;
     world.shows(World::is_full).await;
-    // Shorter than a watch may be silent: a connection that is opened again changes what is shown.
+    // Shorter than the silence after which a watch is resumed, which is a change of its own.
     let settle = || tokio::time::sleep(Duration::from_secs(2));
     settle().await;
     let before = derived.load(Relaxed);
