@@ -89,7 +89,7 @@ fn status_tolerates_a_short_absence_of_a_daemon_that_served() {
     assert_eq!(
         node.call("STATUS", "").code(),
         50,
-        "a failure is no service"
+        "a failure does not count as serving"
     );
 }
 

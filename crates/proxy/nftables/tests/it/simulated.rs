@@ -68,7 +68,7 @@ impl Contents {
 pub(crate) struct SendLimit {
     pub(crate) believed: usize,
     pub(crate) actual: usize,
-    /// The believed one is not lowered below this.
+    /// The limit in use is not lowered below this.
     pub(crate) least: usize,
 }
 
