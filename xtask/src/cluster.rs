@@ -156,8 +156,9 @@ impl Parts {
         };
         let file = directory.join("order.json");
         fs::write(&file, serde_json::to_string(&order)?).context("cannot write the order")?;
-        let mut janitor = start_janitor(&order.cgroup, &directory, lock)?;
-        let status = run_inside(&file);
+        let program = copy_this_program(&directory)?;
+        let mut janitor = start_janitor(&program, &order.cgroup, &directory, lock)?;
+        let status = run_inside(&program, &file);
         // Its input ends with this: it removes what is left.
         drop(janitor.stdin.take());
         let cleaned = janitor.wait().context("cannot wait for the removal")?;
@@ -168,6 +169,18 @@ impl Parts {
             Ended::ByItself(status) => bail!("the cluster failed: {status}"),
         }
     }
+}
+
+/// Copies the running program: a build may replace its file at any time, also one of this run.
+fn copy_this_program(directory: &Path) -> anyhow::Result<PathBuf> {
+    let path = directory.join("xtask");
+    // Removed first, because the janitor of the last cluster may still run it.
+    if path.exists() {
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    }
+    fs::copy("/proc/self/exe", &path)
+        .with_context(|| format!("cannot copy this program to {}", path.display()))?;
+    Ok(path)
 }
 
 /// The files of a cluster of this checkout.
@@ -182,14 +195,14 @@ enum Ended {
 }
 
 /// Runs the cluster in namespaces to its end.
-fn run_inside(order: &Path) -> anyhow::Result<Ended> {
+fn run_inside(program: &Path, order: &Path) -> anyhow::Result<Ended> {
     // Should this process be killed, the kernel kills `unshare`, and that its child.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--net", "--mount", "--pid", "--uts", "--ipc", "--fork"])
         .args(["--mount-proc", "--kill-child=KILL", "--"])
-        .arg(env::current_exe().context("cannot find this program")?)
+        .arg(program)
         .arg("cluster-inside")
         .arg(order)
         .stdin(Stdio::null())
@@ -265,8 +278,13 @@ fn is_ending(directory: &Path) -> bool {
 }
 
 /// Starts the process that removes control groups and files when this one and the cluster have ended.
-fn start_janitor(cgroup: &str, directory: &Path, lock: File) -> anyhow::Result<Child> {
-    let mut command = Command::new(env::current_exe().context("cannot find this program")?);
+fn start_janitor(
+    program: &Path,
+    cgroup: &str,
+    directory: &Path,
+    lock: File,
+) -> anyhow::Result<Child> {
+    let mut command = Command::new(program);
     command
         .args(["cluster-janitor", cgroup])
         .arg(directory)
