@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use weft_model::{IpFamily, ObjectKey};
+use weft_model::{IpFamily, ObjectKey, error_text};
 use weft_proxy::{
     AuditReport, Backend, Desired, LoopbackNodePorts, NodePortTail, Quarantine, ReadBudget,
     Settings, SyncError, SyncReport,
@@ -252,7 +252,7 @@ impl FamilyLoop {
             health.updated(self.family, now);
         });
         if let Some(failure) = &report.partial_failure {
-            tracing::warn!(family = %self.family, error = %failure, "partial sync failed, full sync succeeded");
+            tracing::warn!(family = %self.family, error = error_text(failure), "partial sync failed, full sync succeeded");
         }
         tracing::debug!(
             family = %self.family, full = report.full, bytes = report.bytes, ?took,
@@ -333,9 +333,9 @@ impl FamilyLoop {
         self.metrics.sync_ended(self.family, SyncKind::Full, took);
         self.metrics.sync_failed(self.family, &failure);
         if let Some(partial) = failure.partial() {
-            tracing::warn!(family = %self.family, error = %partial, "partial sync failed before the full sync");
+            tracing::warn!(family = %self.family, error = error_text(partial), "partial sync failed before the full sync");
         }
-        tracing::error!(family = %self.family, error = %failure, "sync failed, will retry");
+        tracing::error!(family = %self.family, error = error_text(&failure), "sync failed, will retry");
         let now = ClockReading::now();
         self.health.with(|health| {
             health.failed(self.family, now, failure, Outcome::Unresolved);
@@ -364,7 +364,7 @@ impl FamilyLoop {
                 .conntrack_cleaned(self.family, started.elapsed(), count),
             // They stay due, and the next sync tries again.
             Err(error) => {
-                tracing::error!(family = %self.family, %error, "cannot delete stale conntrack entries");
+                tracing::error!(family = %self.family, error = error_text(&error), "cannot delete stale conntrack entries");
             }
         }
         Ok(())
@@ -402,7 +402,7 @@ impl FamilyLoop {
                 }
             }
             Err(error) => {
-                tracing::error!(family = %self.family, %error, "audit failed");
+                tracing::error!(family = %self.family, error = error_text(&error), "audit failed");
                 self.schedule.audit_failed(now);
             }
         }
@@ -528,8 +528,7 @@ mod tests {
                     let owner = RuleOwner::Service(key.clone());
                     return Err(SyncError::refused(
                         "line 2 failed (exit status: 4): line 2: RULE_APPEND failed (Invalid \
-                         argument): rule in chain X"
-                            .to_owned(),
+                         argument): rule in chain X",
                         Some(2),
                         owner,
                         "*nat\n",

@@ -81,7 +81,7 @@ mod tests {
             match self.0.checked_sub(1) {
                 Some(left) => {
                     self.0 = left;
-                    Err(SyncError::Unreadable("not yet".to_owned()))
+                    Err(SyncError::unreadable("not yet"))
                 }
                 None => Ok(SyncReport::default()),
             }

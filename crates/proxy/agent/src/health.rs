@@ -16,7 +16,7 @@ use std::{
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
-use weft_model::{IpFamily, ObjectKey};
+use weft_model::{IpFamily, ObjectKey, error_text};
 use weft_proxy::SyncError;
 
 use crate::syncs::SyncLog;
@@ -206,7 +206,7 @@ impl Health {
                 let report = FamilyReport {
                     last_updated: family.last_updated?,
                     healthy: self.is_family_healthy(family, now),
-                    last_error: failure.map(|failure| failure.error.to_string()),
+                    last_error: failure.map(|failure| error_text(&failure.error)),
                     consecutive_failures: failing.then_some(family.consecutive_failures),
                     quarantined: family.quarantine_report(),
                 };
@@ -244,7 +244,8 @@ impl Health {
             let _infallible = writeln!(
                 text,
                 "{name}: a sync failed at {}; {state}\n{}",
-                failure.at, failure.error
+                failure.at,
+                error_text(&failure.error)
             );
             if let Some(input) = failure.error.input() {
                 let _infallible = writeln!(text, "input:\n{}", input.trim_end());
@@ -354,8 +355,8 @@ mod tests {
 
     fn error(message: &str, input: Option<&str>) -> SyncError {
         match input {
-            Some(input) => SyncError::unavailable(message.to_owned(), input),
-            None => SyncError::Unreadable(message.to_owned()),
+            Some(input) => SyncError::unavailable(message, input),
+            None => SyncError::unreadable(message),
         }
     }
 
@@ -382,7 +383,9 @@ mod tests {
         }
         let text = health.last_failures();
         assert!(
-            text.contains("; everything else was written\nline 3 failed\ninput:\n*nat\n"),
+            text.contains(
+                "; everything else was written\ncannot write rules: line 3 failed\ninput:\n*nat\n"
+            ),
             "{text}"
         );
         let named = "IPv4: Service shop/s099 is quarantined: line 3 failed\n";
@@ -471,7 +474,8 @@ mod tests {
             health.failed(IpFamily::V4, time.at(second), error, Outcome::Unresolved);
         }
         let body = health.live(time.at(3)).1.to_body();
-        let shown = "\"healthy\":true,\"lastError\":\"line 3 failed\",\"consecutiveFailures\":2}";
+        let shown = "\"healthy\":true,\"lastError\":\"cannot write rules: line 3 failed\",\
+                     \"consecutiveFailures\":2}";
         assert!(body.contains(shown), "{body}");
         health.updated(IpFamily::V4, time.at(4));
         let body = health.live(time.at(5)).1.to_body();
@@ -490,9 +494,9 @@ mod tests {
         assert_eq!(
             health.last_failures(),
             "IPv4: a sync failed at 2026-01-02T03:04:06.1204Z; not resolved\n\
-             line 2 failed\ninput:\n*nat\n-A X\nCOMMIT\n\n\
+             cannot write rules: line 2 failed\ninput:\n*nat\n-A X\nCOMMIT\n\n\
              IPv6: a sync failed at 2026-01-02T03:04:07.1204Z; the full sync that followed succeeded\n\
-             lock is busy\n\n"
+             cannot read the kernel's rules: lock is busy\n\n"
         );
         health.updated(IpFamily::V4, time.at(3));
         let text = health.last_failures();

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, io, path::Path, sync::Arc, thread, time::Duration};
 
 use tokio::sync::Notify;
 use weft_host::{iptables::VariantChoice, kernel_version::KernelVersion};
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_nftables::{HostKernel, Nftables, TableOptions, Watch, probe};
 use weft_proxy::config::ProxyConfig;
 
@@ -64,7 +64,7 @@ pub(crate) fn families(
             Err(error) => {
                 let error = HostError::Nftables {
                     family,
-                    reason: error.to_string(),
+                    reason: error_text(&error),
                 };
                 if required == Some(family) {
                     return Err(error);

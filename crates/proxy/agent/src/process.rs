@@ -16,7 +16,7 @@ use weft_host::{
     sysctl::{self, Setting, SettingError},
 };
 use weft_iptables::{HostKernel, OwnWrites, RestoreScope};
-use weft_model::{IpFamily, SharedStr};
+use weft_model::{IpFamily, SharedStr, error_text};
 use weft_nftables::{Counters, TableOptions};
 use weft_proxy::config::{Mode, ProxyConfig};
 use weft_runtime::{
@@ -253,7 +253,7 @@ pub(crate) fn remove_iptables_rules(
                     tracing::info!(%family, ?variant, clean_already = plan.is_empty(), "cleaned up");
                 }
                 Err(error) => {
-                    tracing::error!(%family, ?variant, %error, "cannot clean up");
+                    tracing::error!(%family, ?variant, error = error_text(&error), "cannot clean up");
                     outcome = Err(error.into());
                 }
             }

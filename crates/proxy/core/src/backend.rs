@@ -5,13 +5,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    error::Error,
     fmt,
     ops::{AddAssign, SubAssign},
     sync::Arc,
     time::Duration,
 };
 
-use weft_model::ObjectKey;
+use weft_model::{ObjectKey, error_text};
 
 use crate::{Service, Settings};
 
@@ -248,28 +249,40 @@ impl fmt::Display for Deviation {
     }
 }
 
+/// An error of a kernel or of the program that writes to it. Shared, because the error of a sync is
+/// kept by several reports.
+pub type SyncCause = Arc<dyn Error + Send + Sync>;
+
 /// A failed sync or audit, classified by what the caller can do about it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SyncError {
     /// The kernel's rules cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
+    #[error("cannot read the kernel's rules")]
+    Unreadable(#[source] SyncCause),
+    /// The kernel's rules have not been read yet, so that differences from them are not known.
+    #[error("the kernel's rules have not been read yet")]
+    Unread,
+    /// The kernel's rules are not those that were last written.
+    #[error("the kernel's rules differ from what was last written")]
+    Diverged(#[source] SyncCause),
     /// An input was checked and refused: the same input will be refused again.
-    #[error("{}", .0.message)]
+    #[error(transparent)]
     Refused(Box<KernelRefusal>),
     /// An input was not checked: the program is missing, its lock is held, or memory, descriptors
     /// or time ran out. The same input may be accepted later.
-    #[error("{message}")]
+    #[error("cannot write rules")]
     Unavailable {
-        /// The cause.
-        message: String,
+        /// The error of the program or kernel.
+        #[source]
+        cause: SyncCause,
         /// The input, cut off after 256 KiB.
         input: Arc<str>,
     },
     /// A partial sync failed, and so did the full one that followed it.
-    #[error("{full}")]
+    #[error("a full sync failed after a partial one")]
     Both {
         /// Error of the full sync.
+        #[source]
         full: Box<SyncError>,
         /// Error of the partial sync.
         partial: Box<SyncError>,
@@ -277,10 +290,12 @@ pub enum SyncError {
 }
 
 /// An input that the kernel, or the program that writes to it, refused.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("rules were refused")]
 pub struct KernelRefusal {
-    /// The message of the program or kernel.
-    pub message: String,
+    /// The error of the program or kernel.
+    #[source]
+    pub cause: SyncCause,
     /// The line at fault, counted from 1, if the backend has lines and one was named.
     pub line: Option<usize>,
     /// The Services that the refused rules belong to.
@@ -305,11 +320,28 @@ pub enum RuleOwner {
 /// Bytes of a refused input that are kept for the report.
 const INPUT_LIMIT: usize = 256 << 10;
 
+impl KernelRefusal {
+    /// The error of the program or kernel with its own causes, as text.
+    pub fn message(&self) -> String {
+        error_text(&*self.cause)
+    }
+}
+
 impl SyncError {
+    /// Rules that cannot be read.
+    pub fn unreadable(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unreadable(cause.into().into())
+    }
+
     /// An input that was checked and refused.
-    pub fn refused(message: String, line: Option<usize>, owner: RuleOwner, input: &str) -> Self {
+    pub fn refused(
+        cause: impl Into<Box<dyn Error + Send + Sync>>,
+        line: Option<usize>,
+        owner: RuleOwner,
+        input: &str,
+    ) -> Self {
         Self::Refused(Box::new(KernelRefusal {
-            message,
+            cause: cause.into().into(),
             line,
             owner,
             input: beginning(input),
@@ -317,9 +349,9 @@ impl SyncError {
     }
 
     /// An input that was not checked.
-    pub fn unavailable(message: String, input: &str) -> Self {
+    pub fn unavailable(cause: impl Into<Box<dyn Error + Send + Sync>>, input: &str) -> Self {
         Self::Unavailable {
-            message,
+            cause: cause.into().into(),
             input: beginning(input),
         }
     }
@@ -341,7 +373,7 @@ impl SyncError {
     /// The input of the failed write; `None` if it failed before there was one.
     pub fn input(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Unreadable(_) => None,
+            Self::Unreadable(_) | Self::Unread | Self::Diverged(_) => None,
             Self::Refused(refusal) => Some(&refusal.input),
             Self::Unavailable { input, .. } => Some(input),
             Self::Both { full, .. } => full.input(),
@@ -361,7 +393,9 @@ impl SyncError {
         match self {
             Self::Refused(refusal) => Some(refusal),
             Self::Both { full, .. } => full.refusal(),
-            Self::Unreadable(_) | Self::Unavailable { .. } => None,
+            Self::Unreadable(_) | Self::Unread | Self::Diverged(_) | Self::Unavailable { .. } => {
+                None
+            }
         }
     }
 }

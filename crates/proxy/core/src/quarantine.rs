@@ -451,7 +451,7 @@ impl Search<'_> {
             }
             RuleOwner::NoService => return Err(self.give_up(error)),
         };
-        let message = refusal.message.clone();
+        let message = refusal.message();
         let share = self
             .trial
             .as_ref()
@@ -507,7 +507,7 @@ impl Search<'_> {
         match keys.and_then(|keys| Some((keys.len(), keys.first().cloned()?))) {
             Some((1, only)) => {
                 if let (Some(service), Some(refusal)) = (self.remove(&only), error.refusal()) {
-                    let message = refusal.message.clone();
+                    let message = refusal.message();
                     self.quarantine.hold(only, service, message, 1, self.now);
                 }
                 self.trial = None;

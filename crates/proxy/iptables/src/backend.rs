@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_model::ObjectKey;
+use weft_model::{ObjectKey, error_text};
 use weft_proxy::{
     AuditReport, Backend, Desired, ReadBudget, Repair, RuleOwner, Scope, Service, Settings,
     SyncError, SyncReport,
@@ -196,7 +196,10 @@ impl<K: Kernel> Iptables<K> {
             let since = state.fingerprint.as_ref();
             let recorded = Baseline::record(&mut state.baseline, &mut self.kernel, since);
             if let Err(error) = recorded {
-                tracing::warn!(%error, "cannot record the kernel's hashes of the rules");
+                tracing::warn!(
+                    error = error_text(&error),
+                    "cannot record the kernel's hashes of the rules"
+                );
             }
         }
     }
@@ -207,7 +210,7 @@ impl<K: Kernel> Iptables<K> {
         changed: &BTreeSet<ObjectKey>,
     ) -> Result<SyncReport, SyncError> {
         let Some(mut state) = self.state.take() else {
-            return Err(unknown_state());
+            return Err(SyncError::Unread);
         };
         let update = state.update(desired, changed, self.options);
         if let Some(baseline) = &mut state.baseline {
@@ -249,7 +252,7 @@ impl<K: Kernel> Iptables<K> {
     /// Writes the differences that an audit found.
     fn repair(&mut self, difference: &Difference) -> Result<(), SyncError> {
         let Some(state) = &mut self.state else {
-            return Err(unknown_state());
+            return Err(SyncError::Unread);
         };
         let plan = state.plan(difference, self.options);
         if let Some(baseline) = &mut state.baseline {
@@ -296,18 +299,18 @@ impl Failure {
         options: Options,
     ) -> Attributed {
         match self.error {
-            KernelError::Refused { lines, message } => {
+            KernelError::Refused { lines, cause } => {
                 let refused = RefusedInput::find(&self.input, &lines);
                 let owner = refused.owner(state.service_rules(update, options));
                 let line = lines.first().copied();
                 Attributed {
                     written: refused.written,
-                    error: SyncError::refused(message, line, owner, &self.input),
+                    error: SyncError::refused(cause, line, owner, &self.input),
                 }
             }
-            KernelError::Failed(message) => Attributed {
+            KernelError::Failed(cause) => Attributed {
                 written: None,
-                error: SyncError::unavailable(message, &self.input),
+                error: SyncError::unavailable(cause, &self.input),
             },
         }
     }
@@ -337,15 +340,11 @@ fn apply(kernel: &mut impl Kernel, plan: &Plan) -> Result<usize, Failure> {
     }
 }
 
-fn unknown_state() -> SyncError {
-    SyncError::Unreadable("the kernel's rules have not been read yet".to_owned())
-}
-
 fn read_text(kernel: &mut impl Kernel, state: &State) -> Result<Observed, SyncError> {
     let mut reader = Reader::new(&state.expected, state.settings.family);
     kernel
         .save(&mut |line| reader.line(line))
-        .map_err(|error| SyncError::Unreadable(error.to_string()))?;
+        .map_err(SyncError::unreadable)?;
     Ok(reader.finish())
 }
 
@@ -360,7 +359,10 @@ fn read_raw(
     match reading {
         Ok(reading) => reading,
         Err(error) => {
-            tracing::warn!(%error, "cannot read the kernel's hashes of the rules, reading their text");
+            tracing::warn!(
+                error = error_text(&error),
+                "cannot read the kernel's hashes of the rules, reading their text"
+            );
             None
         }
     }

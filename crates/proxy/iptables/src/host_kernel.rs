@@ -15,7 +15,7 @@ use weft_host::{
     iptables::{Iptables as Programs, RestoreError, Variant},
     netfilter::{Netfilter, legacy_fingerprint},
 };
-use weft_model::{IpFamily, error_text};
+use weft_model::IpFamily;
 use weft_ruleset::{ChainName, Table};
 
 use crate::kernel::{Fingerprint, Kernel, KernelError, RawHash};
@@ -117,12 +117,12 @@ impl HostKernel {
     fn write(&mut self, input: &str) -> Result<(), KernelError> {
         let restored = self.programs.restore(input.as_bytes());
         let refused = |error: RestoreError| {
-            let message = error_text(&error);
             if error.is_refusal() {
                 let lines = error.lines();
-                KernelError::Refused { lines, message }
+                let cause = error.into();
+                KernelError::Refused { lines, cause }
             } else {
-                KernelError::Failed(message)
+                failed(error)
             }
         };
         self.cpu_time += restored.map_err(refused)?.cpu;
@@ -202,8 +202,8 @@ impl Kernel for HostKernel {
     }
 }
 
-fn failed(error: impl std::error::Error) -> KernelError {
-    KernelError::Failed(error_text(&error))
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> KernelError {
+    KernelError::Failed(error.into())
 }
 
 /// The requested chains that exist.

@@ -1,6 +1,6 @@
 //! The interface to the kernel's rules: the host's programs in production, a simulation in tests.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use weft_ruleset::{ChainName, Table};
 
@@ -56,17 +56,18 @@ impl RawHash {
 }
 
 /// A failed read or write.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// An input was checked and refused. The tables before the one at fault are written.
-    #[error("{message}")]
+    #[error("rules were refused")]
     Refused {
         /// The lines at fault that were named, counted from 1; all in one table.
         lines: Vec<usize>,
-        /// The message of the program or kernel.
-        message: String,
+        /// The error of the program or kernel.
+        #[source]
+        cause: Box<dyn Error + Send + Sync>,
     },
     /// Any other failure: the input may be valid.
-    #[error("{0}")]
-    Failed(String),
+    #[error(transparent)]
+    Failed(Box<dyn Error + Send + Sync>),
 }

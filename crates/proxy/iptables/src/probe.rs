@@ -1,5 +1,6 @@
 //! Probes for kernel features by trying them.
 
+use weft_model::error_text;
 use weft_ruleset::{ChainName, Match, NfacctName, Rule, Table};
 
 use crate::{kernel::Kernel, plan::Plan};
@@ -20,7 +21,7 @@ pub fn supports_nfacct(kernel: &mut impl Kernel) -> bool {
         let mut removal = Plan::default();
         removal.remove(Table::Filter, CHAIN);
         if let Err(error) = kernel.restore(&removal.to_string()) {
-            tracing::warn!(%error, chain = %CHAIN, "cannot remove probe chain");
+            tracing::warn!(error = error_text(&error), chain = %CHAIN, "cannot remove probe chain");
         }
     }
     works

@@ -8,7 +8,7 @@ use std::{
 };
 
 use weft_host::nftables::{Ownership, Value};
-use weft_model::ObjectKey;
+use weft_model::{IpFamily, ObjectKey, error_text};
 use weft_proxy::{
     AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, ReadBudget, Repair,
     RepairedPart, RuleOwner, Scope, Service, ServicePort, Settings, SyncError, SyncReport,
@@ -19,7 +19,7 @@ use crate::{
     entry::{Entry, check, fronts, port_name},
     fixed::{fixed_entries, node_port_addresses, service_networks, without_elements},
     front::Front,
-    kernel::{Kernel, KernelError, Structure},
+    kernel::{Kernel, Structure},
     observed::{Depth, Observed},
     options::TableOptions,
     program::{Program, TABLE, TABLE_COMMENT},
@@ -112,12 +112,9 @@ impl<K: Kernel> Nftables<K> {
         let program = Program::of(settings, self.options);
         let mut findings = Vec::new();
         let mut transaction = Transaction::new(family);
-        let structure = self.kernel.structure().map_err(unreadable)?;
+        let structure = self.kernel.structure().map_err(SyncError::unreadable)?;
         if structure.as_ref().is_some_and(|found| !is_ours(found)) {
-            let words = format!(
-                "cannot use the nftables table {TABLE} of {family}: another program created it"
-            );
-            return Err(SyncError::Unreadable(words));
+            return Err(SyncError::unreadable(ForeignTable(family)));
         }
         let mut observed = match structure {
             Some(structure)
@@ -130,7 +127,7 @@ impl<K: Kernel> Nftables<K> {
                 }
                 let depth = std::mem::replace(&mut self.depth, Depth::Reachable);
                 let observed = Observed::read(&mut self.kernel, structure, family, depth);
-                let observed = observed.map_err(unreadable)?;
+                let observed = observed.map_err(SyncError::unreadable)?;
                 findings.extend(repair(&mut transaction, &observed, &program, family));
                 observed
             }
@@ -238,7 +235,7 @@ impl<K: Kernel> Nftables<K> {
         changed: &BTreeSet<ObjectKey>,
     ) -> Result<SyncReport, SyncError> {
         let Some(known) = self.known.take() else {
-            return Err(SyncError::Unreadable("the table is not known".to_owned()));
+            return Err(SyncError::Unread);
         };
         let Known {
             state,
@@ -343,7 +340,11 @@ impl<K: Kernel> Backend for Nftables<K> {
             match self.sync_once(desired, settings, scope) {
                 // It takes less at once than it said. Ends: the limit falls each time.
                 Err(error) if self.kernel.byte_limit() < limit => {
-                    tracing::warn!(%error, limit, "nftables commit was too large");
+                    tracing::warn!(
+                        error = error_text(&error),
+                        limit,
+                        "nftables commit was too large"
+                    );
                 }
                 outcome => return outcome,
             }
@@ -361,7 +362,7 @@ impl<K: Kernel> Backend for Nftables<K> {
         if budget == ReadBudget::Spent {
             return Ok(AuditReport::Postponed);
         }
-        let structure = self.kernel.structure().map_err(unreadable)?;
+        let structure = self.kernel.structure().map_err(SyncError::unreadable)?;
         if structure.is_none()
             && let Some(known) = self.known.take()
         {
@@ -559,7 +560,7 @@ fn report_refused_fronts(key: &ObjectKey, fronts: &[(Front, ObjectKey)]) {
 fn refuse_unwritable(service: &Service) -> Result<(), SyncError> {
     check(service).map_err(|error| {
         let owner = RuleOwner::Service(service.key.clone());
-        SyncError::refused(error.to_string(), None, owner, "")
+        SyncError::refused(error, None, owner, "")
     })
 }
 
@@ -592,7 +593,7 @@ fn has_sets(structure: &Structure, program: &Program) -> bool {
     program.sets.iter().all(is_there)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "map_err passes values")]
-fn unreadable(error: KernelError) -> SyncError {
-    SyncError::Unreadable(error.to_string())
-}
+/// A table of our name without our comment.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the nftables table {TABLE} of {0}: another program created it")]
+struct ForeignTable(IpFamily);

@@ -77,8 +77,7 @@ fn written(
         changes: Vec::new(),
     };
     // Options are not looked for in what is there: a table keeps its own.
-    let structure = dry_run.structure();
-    let structure = structure.map_err(|error| SyncError::Unreadable(error.to_string()))?;
+    let structure = dry_run.structure().map_err(SyncError::unreadable)?;
     let options = structure.as_ref().map(TableOptions::of).unwrap_or_default();
     let mut backend = Nftables::with_options(dry_run, options);
     backend.sync(desired, settings, Scope::Full)?;

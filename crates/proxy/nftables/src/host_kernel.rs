@@ -1,9 +1,7 @@
 //! The kernel of this host, over netlink.
 
-use weft_host::nftables::{
-    Batch, Change, CommitError, Element, Nftables as Connection, Reason, Value,
-};
-use weft_model::{IpFamily, error_text};
+use weft_host::nftables::{Batch, Change, CommitError, Element, Nftables as Connection, Value};
+use weft_model::IpFamily;
 
 use crate::{
     kernel::{Kernel, KernelError, Structure},
@@ -37,15 +35,14 @@ impl HostKernel {
     }
 
     fn connection(&mut self) -> Result<&mut Connection, KernelError> {
-        if self.connection.is_none() {
-            let connection = Connection::open().map_err(failed)?;
-            let port = connection.port().map_err(failed)?;
-            self.watch.ignore(self.family, port);
-            self.connection = Some(connection);
-        }
-        self.connection
-            .as_mut()
-            .ok_or_else(|| KernelError::Failed("no connection".to_owned()))
+        let connection = if let Some(connection) = self.connection.take() {
+            connection
+        } else {
+            let connection = Connection::open()?;
+            self.watch.ignore(self.family, connection.port()?);
+            connection
+        };
+        Ok(self.connection.insert(connection))
     }
 }
 
@@ -60,17 +57,11 @@ impl Kernel for HostKernel {
             Ok(()) => Ok(batch.len()),
             Err(CommitError::Refused(refused)) => {
                 let first = refused.into_iter().next();
-                let Some(first) = first else {
-                    return Err(KernelError::Failed("refused".to_owned()));
+                let Some(cause) = first else {
+                    return Err(KernelError::Commit(CommitError::Unknown));
                 };
-                let what = changes.get(first.place.change);
-                let reason = first.reason;
-                Err(KernelError::Refused {
-                    change: first.place.change,
-                    element: first.place.element,
-                    reason,
-                    message: format!("cannot {}: {}", describe(what), explain(reason, &first)),
-                })
+                let operation = describe(changes.get(cause.place.change));
+                Err(KernelError::Refused { operation, cause })
             }
             Err(CommitError::TooLarge(bytes)) => {
                 self.lowered = Some((bytes / 2).max(LEAST_BYTES));
@@ -78,10 +69,7 @@ impl Kernel for HostKernel {
             }
             Err(error) => {
                 self.connection = None;
-                Err(KernelError::Failed(format!(
-                    "cannot commit to nftables: {}",
-                    error_text(&error)
-                )))
+                Err(KernelError::Commit(error))
             }
         }
     }
@@ -89,29 +77,28 @@ impl Kernel for HostKernel {
     fn structure(&mut self) -> Result<Option<Structure>, KernelError> {
         let family = self.family;
         let connection = self.connection()?;
-        let Some(table) = connection.table(family, TABLE).map_err(failed)? else {
+        let Some(table) = connection.table(family, TABLE)? else {
             return Ok(None);
         };
         Ok(Some(Structure {
             comment: table.comment,
             ownership: table.ownership,
-            sets: connection.sets(family, TABLE).map_err(failed)?,
-            chains: connection.chains(family, TABLE).map_err(failed)?,
-            rules: connection.rules(family, TABLE).map_err(failed)?,
+            sets: connection.sets(family, TABLE)?,
+            chains: connection.chains(family, TABLE)?,
+            rules: connection.rules(family, TABLE)?,
         }))
     }
 
     fn elements(&mut self, set: &str) -> Result<Vec<Element>, KernelError> {
         let family = self.family;
         let connection = self.connection()?;
-        connection.elements(family, TABLE, set).map_err(failed)
+        Ok(connection.elements(family, TABLE, set)?)
     }
 
     fn get_elements(&mut self, set: &str, keys: &[Value]) -> Result<Vec<Element>, KernelError> {
         let family = self.family;
         let connection = self.connection()?;
-        let found = connection.get_elements(family, TABLE, set, keys);
-        found.map_err(failed)
+        Ok(connection.get_elements(family, TABLE, set, keys)?)
     }
 
     fn byte_limit(&self) -> usize {
@@ -135,20 +122,4 @@ fn describe(change: Option<&Change>) -> String {
         Some(Change::Within { change, .. }) => crate::kernel::describe(change),
         None => "commit".to_owned(),
     }
-}
-
-fn explain(reason: Reason, refused: &weft_host::nftables::Refused) -> String {
-    let errno = refused.errno;
-    match reason {
-        Reason::Exists => "it exists with other content".to_owned(),
-        Reason::Missing => "it does not exist".to_owned(),
-        Reason::Busy => "it is in use".to_owned(),
-        Reason::Full => "the set is full".to_owned(),
-        Reason::Owned => "the table belongs to another process".to_owned(),
-        Reason::Unsupported | Reason::Resources | Reason::Invalid => errno.to_string(),
-    }
-}
-
-fn failed(error: impl std::error::Error) -> KernelError {
-    KernelError::Failed(error_text(&error))
 }

@@ -1,7 +1,10 @@
 //! The kernel's table as something that can be read and written.
 
-use weft_host::nftables::{
-    Chain, Change, Element, Ownership, Reason, Rule, Set, TableChange, Value,
+use weft_host::{
+    NetlinkError,
+    nftables::{
+        Chain, Change, CommitError, Element, Ownership, Refused, Rule, Set, TableChange, Value,
+    },
 };
 
 /// Reads and writes the table of one family.
@@ -47,26 +50,26 @@ pub struct Structure {
 }
 
 /// A read or write that failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// A change was refused, and with it all of the commit.
-    #[error("{message}")]
+    #[error("cannot {operation}")]
     Refused {
-        /// The change, by its place.
-        change: usize,
-        /// The element, by its place, if it is a change of elements.
-        element: Option<usize>,
-        /// The kernel's error by what can be done about it.
-        reason: Reason,
-        /// The message about it.
-        message: String,
+        /// The change as text: "add chain services".
+        operation: String,
+        /// The change and element by their places, and the kernel's error.
+        #[source]
+        cause: Refused,
     },
     /// The kernel takes fewer bytes at once. Nothing was done.
     #[error("cannot commit to nftables: {0} bytes are more than the socket sends at once")]
     TooLarge(usize),
-    /// Anything else: nothing is known of the input, or of whether it was committed.
-    #[error("{0}")]
-    Failed(String),
+    /// Any other failure of a commit: nothing is known of the input, or of whether it was committed.
+    #[error("cannot commit to nftables")]
+    Commit(#[source] CommitError),
+    /// The socket cannot be opened or the table cannot be read.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
 }
 
 /// A change as text, for reports.

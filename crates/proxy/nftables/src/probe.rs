@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use weft_host::nftables::{Change, Expression, Reason, TableChange};
+use weft_host::nftables::{Change, Expression, Reason, Refused, TableChange};
 use weft_model::IpFamily;
 use weft_proxy::{LocalDetector, LoopbackNodePorts, NodePortTail, Settings};
 
@@ -68,16 +68,14 @@ pub fn probe_by(
 /// Names what a refused change needs: the kernel reports an expression that it lacks as one that
 /// does not exist.
 fn name_feature(error: KernelError, changes: &[Change]) -> KernelError {
-    let KernelError::Refused {
-        change,
-        element,
-        reason: reason @ (Reason::Missing | Reason::Unsupported | Reason::Invalid),
-        ..
-    } = error
-    else {
+    let cause = match &error {
+        KernelError::Refused { cause, .. } => *cause,
+        _ => return error,
+    };
+    let (Reason::Missing | Reason::Unsupported | Reason::Invalid) = cause.reason else {
         return error;
     };
-    let needed = match changes.get(change) {
+    let needed = match changes.get(cause.place.change) {
         Some(Change::Within {
             change: TableChange::AddRule(rule),
             ..
@@ -97,10 +95,11 @@ fn name_feature(error: KernelError, changes: &[Change]) -> KernelError {
         _ => return error,
     };
     KernelError::Refused {
-        change,
-        element,
-        reason,
-        message: format!("cannot add {needed}: the kernel does not support it"),
+        operation: format!("add {needed}"),
+        cause: Refused {
+            reason: Reason::Unsupported,
+            ..cause
+        },
     }
 }
 

@@ -1,7 +1,9 @@
 //! Collects changes into transactions and commits them.
 
-use weft_host::nftables::Reason;
-use weft_model::ObjectKey;
+use std::sync::Arc;
+
+use weft_host::nftables::{Place, Reason};
+use weft_model::{ObjectKey, error_text};
 use weft_proxy::{RuleOwner, SyncError};
 
 use crate::{
@@ -243,7 +245,8 @@ impl Writer<'_> {
         let (changes, _) = transaction.changes();
         match self.kernel.commit(&changes) {
             Ok(bytes) => self.written.bytes += bytes,
-            Err(KernelError::Refused { message, .. }) => {
+            Err(error @ KernelError::Refused { .. }) => {
+                let message = error_text(&error);
                 tracing::warn!(%family, error = message, "cannot remove unused chains");
                 self.written.cleanup_failure = Some(message);
                 return Ok(());
@@ -279,19 +282,14 @@ impl Writer<'_> {
             self.state.swap(&key, applied);
         }
         let input = transaction.describe();
-        let KernelError::Refused {
-            change,
-            element,
-            reason,
-            message,
-        } = error
-        else {
+        let KernelError::Refused { cause, .. } = &error else {
             let is_known = matches!(error, KernelError::TooLarge(_));
             return Failure {
-                error: SyncError::unavailable(error.to_string(), &input),
+                error: SyncError::unavailable(error, &input),
                 is_known,
             };
         };
+        let (Place { change, element }, reason) = (cause.place, cause.reason);
         let owner = owners.get(change).and_then(|owners| match element {
             Some(element) => owners.get(element).copied().flatten(),
             None => None,
@@ -303,15 +301,15 @@ impl Writer<'_> {
         match reason {
             // The kernel holds something else than what was written.
             Reason::Exists | Reason::Missing | Reason::Busy => Failure {
-                error: SyncError::Unreadable(message),
+                error: SyncError::Diverged(Arc::new(error)),
                 is_known: false,
             },
             Reason::Resources | Reason::Owned => Failure {
-                error: SyncError::unavailable(message, &input),
+                error: SyncError::unavailable(error, &input),
                 is_known: true,
             },
             Reason::Full | Reason::Unsupported | Reason::Invalid => Failure {
-                error: SyncError::refused(message, Some(change + 1), owner, &input),
+                error: SyncError::refused(error, Some(change + 1), owner, &input),
                 is_known: true,
             },
         }

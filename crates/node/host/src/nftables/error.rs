@@ -1,12 +1,14 @@
 //! Batches that were not committed.
 
+use std::fmt;
+
 use rustix::io::Errno;
 
 use super::batch::Place;
 use crate::NetlinkError;
 
 /// One message that the kernel refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The change, and of elements the one that was refused.
     pub place: Place,
@@ -35,6 +37,22 @@ pub enum Reason {
     Resources,
     /// The kernel calls it invalid.
     Invalid,
+}
+
+impl std::error::Error for Refused {}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.reason {
+            Reason::Exists => "it exists with other content",
+            Reason::Missing => "it does not exist",
+            Reason::Busy => "it is in use",
+            Reason::Full => "the set is full",
+            Reason::Owned => "the table belongs to another process",
+            Reason::Unsupported => "the kernel does not support it",
+            Reason::Resources | Reason::Invalid => return self.errno.fmt(f),
+        })
+    }
 }
 
 impl Reason {

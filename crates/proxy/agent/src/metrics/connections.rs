@@ -14,7 +14,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter},
     registry::Registry,
 };
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_nftables::{Connections, CounterState, HostKernel, Watch, connections};
 
 /// Maximum number of Service ports of a family with a series of their own; the others share one.
@@ -39,7 +39,7 @@ impl ConnectionSource for HostConnections {
             Ok(CounterState::On(connections)) => Some(connections),
             Ok(CounterState::NoTable | CounterState::Off) => None,
             Err(error) => {
-                tracing::warn!(%family, %error, "cannot read the counters of connections");
+                tracing::warn!(%family, error = error_text(&error), "cannot read the counters of connections");
                 None
             }
         }

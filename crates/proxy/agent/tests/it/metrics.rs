@@ -32,7 +32,7 @@ fn used(mode: Mode) -> Registry {
     metrics.sync_ended(family, SyncKind::Full, Duration::ZERO);
     metrics.sync_ended(family, SyncKind::Partial, Duration::ZERO);
     let counted = |total, written| RuleCount { total, written };
-    let refused = SyncError::Unreadable("refused".to_owned());
+    let refused = SyncError::unreadable("refused");
     let report = SyncReport {
         full: true,
         partial_failure: Some(refused),
@@ -54,10 +54,7 @@ fn used(mode: Mode) -> Registry {
         ..SyncReport::default()
     };
     metrics.sync_succeeded(family, 2.5, &report);
-    metrics.sync_failed(
-        family,
-        &SyncError::unavailable("refused".to_owned(), "*nat"),
-    );
+    metrics.sync_failed(family, &SyncError::unavailable("refused", "*nat"));
     metrics.network_programmed(family, Duration::ZERO);
     metrics.endpoints_changed(true);
     metrics.service_changed(9);
@@ -297,7 +294,7 @@ fn a_sync_that_succeeds_ends_a_row_of_failures() {
             .find(|line| line.starts_with("weft_proxy_consecutive_sync_failures{"));
         line.unwrap().rsplit(' ').next().unwrap().to_owned()
     };
-    let refused = SyncError::unavailable("refused".to_owned(), "*nat");
+    let refused = SyncError::unavailable("refused", "*nat");
     metrics.sync_failed(IpFamily::V6, &refused);
     metrics.sync_failed(IpFamily::V6, &refused);
     assert_eq!(failures(), "2");

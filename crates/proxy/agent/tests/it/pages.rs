@@ -171,7 +171,7 @@ async fn the_input_that_failed_can_be_looked_at() {
         (200, "no sync has failed\n")
     );
     let input = "*nat\n-A KUBE-SVC-X -j Y\nCOMMIT\n";
-    let error = SyncError::unavailable("line 2 failed".to_owned(), input);
+    let error = SyncError::unavailable("line 2 failed", input);
     servers.health.with(|health| {
         health.failed(
             IpFamily::V6,

@@ -13,7 +13,7 @@ use std::{
 use rustix::process::WaitOptions;
 use weft_host::iptables::{Limits, SearchPath, Variant};
 use weft_iptables::{HostKernel, OwnWrites};
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_proxy::{AuditReport, Backend as _, ReadBudget};
 use weft_testkit::{cluster::RandomCluster, lab};
 
@@ -48,7 +48,7 @@ fn a_busy_lock_is_named_and_waited_out() {
         let lock = File::create("/run/xtables.lock").unwrap();
         lock.lock().unwrap();
         let failure = world.try_sync().unwrap_err();
-        let message = failure.to_string();
+        let message = error_text(&failure);
         assert!(
             message.contains("did not get the xtables lock"),
             "{message}"

@@ -114,7 +114,7 @@ fn the_real_kernel_accepts_what_is_left_of_hostile_objects() {
                 }
                 let when = format!("{family} {variant}: {spec}");
                 let report = world.try_sync();
-                let report = report.unwrap_or_else(|error| panic!("{when}: {error}"));
+                let report = report.unwrap_or_else(|error| panic!("{when}: {error:?}"));
                 assert!(report.partial_failure.is_none(), "{when}: {report:?}");
                 let fresh = world.fresh().to_string();
                 let real = saved(world.backend.kernel());

@@ -2,7 +2,7 @@
 
 use weft_host::iptables::Variant;
 use weft_iptables::{HostKernel, Options, RestoreScope};
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_proxy::{AuditReport, Backend as _, ReadBudget};
 use weft_ruleset::Table;
 use weft_testkit::{
@@ -181,10 +181,11 @@ fn a_partial_sync_over_a_chain_that_is_gone_ends_right_at_once() {
                 .partial_failure
                 .expect("its rule could not be deleted");
             // The failure names the line, with the program's message.
-            assert!(failure.to_string().contains("line "), "{failure}");
+            let failure = error_text(&failure);
+            assert!(failure.contains("line "), "{failure}");
             let program = programs(family, variant).programs().restore.clone();
             let program = program.to_str().unwrap().to_owned();
-            assert!(failure.to_string().contains(&program), "{failure}");
+            assert!(failure.contains(&program), "{failure}");
             assert_as_fresh(&mut world, &format!("{family} {variant}"));
         }
     });

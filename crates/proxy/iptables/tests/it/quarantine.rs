@@ -548,7 +548,7 @@ fn the_real_kernel_gets_everything_but_the_service_that_it_refuses() {
             world.desired.insert(key.clone(), poisoned.clone());
             world
                 .guarded_sync(true)
-                .unwrap_or_else(|error| panic!("{when}: {error}"));
+                .unwrap_or_else(|error| panic!("{when}: {error:?}"));
             assert_eq!(world.held(), [key.name.to_string()], "{when}");
             assert_kernel(&mut world, &when);
             // It is corrected, and broken again: by partial syncs both times.
@@ -558,7 +558,7 @@ fn the_real_kernel_gets_everything_but_the_service_that_it_refuses() {
                     .change(&mut world.desired, &key, Some(&service));
                 world.changed = BTreeSet::from([key.clone()]);
                 let report = world.guarded_sync(false);
-                let report = report.unwrap_or_else(|error| panic!("{when}: {error}"));
+                let report = report.unwrap_or_else(|error| panic!("{when}: {error:?}"));
                 assert_eq!(world.held().len(), usize::from(held), "{when}");
                 assert!(!report.full, "{when}: {:?}", report.refusals);
                 assert_kernel(&mut world, &when);

@@ -97,7 +97,7 @@ impl Simulated {
             .unwrap();
         Err(KernelError::Refused {
             lines,
-            message: "poison".to_owned(),
+            cause: "poison".into(),
         })
     }
 
@@ -147,14 +147,14 @@ impl Kernel for Simulated {
         self.inputs.push(input.to_owned());
         if self.failures > 0 {
             self.failures -= 1;
-            return Err(KernelError::Failed("made to fail".to_owned()));
+            return Err(KernelError::Failed("made to fail".into()));
         }
         self.refuse(input)?;
         self.rules
             .restore(input)
             .map_err(|error| KernelError::Refused {
                 lines: vec![error.line],
-                message: format!("{error}\n{input}"),
+                cause: format!("{error}\n{input}").into(),
             })
     }
 
@@ -162,7 +162,7 @@ impl Kernel for Simulated {
         self.step();
         self.listed.push(chain);
         if self.rules.chain(table, chain).is_none() {
-            return Err(KernelError::Failed(format!("no chain {chain}")));
+            return Err(KernelError::Failed(format!("no chain {chain}").into()));
         }
         let rules = self.rules.rules(table, chain).iter();
         Ok(rules.map(ToString::to_string).collect())

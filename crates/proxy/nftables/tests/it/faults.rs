@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft_host::nftables::Reason;
-use weft_model::{IpFamily, ObjectKey};
+use weft_model::{IpFamily, ObjectKey, error_text};
 use weft_proxy::{AuditReport, Backend as _, ReadBudget, Scope};
 
 use crate::{
@@ -84,7 +84,7 @@ fn run(fault: Option<(usize, Fault)>) -> (Vec<Contents>, bool) {
         let mut tries = 0;
         while let Err(error) = world.guarded_sync() {
             tries += 1;
-            assert!(tries < 3, "{fault:?}: {error}");
+            assert!(tries < 3, "{fault:?}: {error:?}");
         }
         // A Service that was refused by chance is tried again after a while.
         if !world.held().is_empty() {
@@ -201,7 +201,8 @@ fn chains_that_cannot_be_removed_fail_no_sync_and_are_removed_later() {
         .backend
         .sync(&current, &settings, Scope::Full)
         .unwrap();
-    assert_eq!(report.cleanup_failure.as_deref(), Some("Busy"));
+    let expected = "cannot commit a change: it is in use";
+    assert_eq!(report.cleanup_failure.as_deref(), Some(expected));
     assert!(picks(&mut world) > 1);
     let report = world
         .backend
@@ -220,8 +221,8 @@ fn a_table_of_our_name_that_another_program_made_is_left_alone() {
     world.backend.kernel().table = Some(theirs.clone());
     let error = world.try_sync().unwrap_err();
     assert_eq!(
-        error.to_string(),
-        "cannot use the nftables table weft of IPv4: another program created it"
+        error_text(&error),
+        "cannot read the kernel's rules: cannot use the nftables table weft of IPv4: another program created it"
     );
     assert_eq!(world.backend.kernel().table, Some(theirs));
     world.backend.kernel().table = None;
@@ -250,10 +251,10 @@ fn a_service_of_too_many_endpoints_is_left_out_and_named_and_the_others_are_writ
     world.put(&slice("web", 1..3));
     let report = world.guarded_sync().unwrap();
     assert_eq!(world.held(), ["huge"]);
-    let refusal = report.refusals[0].to_string();
+    let refusal = error_text(&report.refusals[0]);
     assert_eq!(
         refusal,
-        "shop/huge:http has 65536 endpoints: expected at most 65535 with session affinity"
+        "rules were refused: shop/huge:http has 65536 endpoints: expected at most 65535 with session affinity"
     );
     assert!(!world.backend.kernel().contents().fronts().contains("huge"));
     assert!(
@@ -334,7 +335,7 @@ fn load_by_bytes(limit: SendLimit) -> (World<Simulated>, Result<(), String>) {
     let outcome = world
         .try_sync()
         .map(drop)
-        .map_err(|error| error.to_string());
+        .map_err(|error| error_text(&error));
     (world, outcome)
 }
 

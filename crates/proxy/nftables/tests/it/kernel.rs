@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use weft_host::nftables::{
-    Batch, Change, Element, Expression, Field, Kind, Nftables as Connection, Ownership, Set, Table,
-    TableChange, Traits, Value as Key,
+    Batch, Change, CommitError, Element, Expression, Field, Kind, Nftables as Connection,
+    Ownership, Reason, Set, Table, TableChange, Traits, Value as Key,
 };
-use weft_model::IpFamily;
+use weft_model::{IpFamily, error_text};
 use weft_nftables::{
     Counters, HostKernel, Kernel, KernelError, Nftables, Structure, TABLE, TableOptions, Watch,
     cleanup, differences, probe_by, render,
@@ -18,7 +18,10 @@ use weft_testkit::{
     lab::{self, Lab},
 };
 
-use crate::world::{World, written};
+use crate::{
+    simulated::refused,
+    world::{World, written},
+};
 
 fn service(family: IpFamily, name: &str, number: u8, more: &Value) -> Value {
     let cluster_ip = match family {
@@ -537,7 +540,7 @@ struct Killed {
 impl Kernel for Killed {
     fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
         if self.commits == 0 {
-            return Err(KernelError::Failed("killed".to_owned()));
+            return Err(KernelError::Commit(CommitError::Unknown));
         }
         self.commits -= 1;
         let added = changes.iter().map(|change| match change {
@@ -763,12 +766,7 @@ impl Kernel for Picky {
                     key.windows(self.poison.len()).any(|w| *w == *self.poison)
                 });
                 if let Some(element) = found {
-                    return Err(KernelError::Refused {
-                        change: place,
-                        element: Some(element),
-                        reason: weft_host::nftables::Reason::Invalid,
-                        message: "poison".to_owned(),
-                    });
+                    return Err(refused(place, element, Reason::Invalid));
                 }
             }
         }
@@ -844,7 +842,8 @@ fn a_map_that_is_full_leaves_out_the_services_that_do_not_fit() {
         }
         let report = world.guarded_sync().unwrap();
         assert_eq!(world.held(), ["service-4", "service-5"]);
-        let refusals: Vec<String> = report.refusals.iter().map(ToString::to_string).collect();
+        let refusals = report.refusals.iter().map(|refusal| error_text(refusal));
+        let refusals: Vec<String> = refusals.collect();
         let is_full = |words: &String| words.contains("services: the set is full");
         assert!(refusals.iter().all(is_full), "{refusals:?}");
         assert_eq!(contents(family)["services"].len(), 3);
@@ -1041,7 +1040,7 @@ fn a_probe_leaves_nothing_and_names_what_the_kernel_lacks() {
             let options = TableOptions::default();
             probe_by(&mut kernel(), family, options).unwrap();
             let error = probe_by(&mut Lacking(kernel()), family, options).unwrap_err();
-            let words = error.to_string();
+            let words = error_text(&error);
             assert!(
                 words.starts_with("cannot add rule postrouting (")
                     && words.contains("masq")

@@ -2,7 +2,14 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use weft_host::nftables::{Chain, Change, Element, Reason, Rule, Set, TableChange, Value as Key};
+use rustix::io::Errno;
+use weft_host::{
+    NetlinkError,
+    nftables::{
+        Chain, Change, CommitError, Element, Place, Reason, Refused, Rule, Set, TableChange,
+        Value as Key,
+    },
+};
 use weft_nftables::{Kernel, KernelError, Structure};
 
 /// A failure of one call.
@@ -230,16 +237,32 @@ impl Simulated {
     fn read<T>(&mut self, value: impl FnOnce(&Self) -> T) -> Result<T, KernelError> {
         if let Some(left) = self.failing_reads.checked_sub(1) {
             self.failing_reads = left;
-            let words = "cannot list nftables elements: Interrupted system call";
-            return Err(KernelError::Failed(words.to_owned()));
+            return Err(KernelError::Netlink(NetlinkError {
+                operation: "list nftables elements",
+                source: std::io::ErrorKind::Interrupted.into(),
+            }));
         }
         Ok(value(self))
     }
 }
 
+pub(crate) fn refused(change: usize, element: usize, reason: Reason) -> KernelError {
+    KernelError::Refused {
+        operation: "commit a change".to_owned(),
+        cause: Refused {
+            place: Place {
+                change,
+                element: Some(element),
+            },
+            reason,
+            errno: Errno::INVAL,
+        },
+    }
+}
+
 impl Kernel for Simulated {
     fn commit(&mut self, changes: &[Change]) -> Result<usize, KernelError> {
-        let failed = || KernelError::Failed("No buffer space available".to_owned());
+        let failed = || KernelError::Commit(CommitError::Unknown);
         self.commits += 1;
         if let Some(limit) = &mut self.send_limit {
             let mut batch = weft_host::nftables::Batch::new();
@@ -255,12 +278,7 @@ impl Kernel for Simulated {
         let fault = self.due();
         match fault {
             Some(Fault::Refused(reason)) => {
-                return Err(KernelError::Refused {
-                    change: changes.len() - 1,
-                    element: Some(0),
-                    reason,
-                    message: format!("{reason:?}"),
-                });
+                return Err(refused(changes.len() - 1, 0, reason));
             }
             Some(Fault::NotDone) => return Err(failed()),
             Some(Fault::AnswerLost) | None => {}
@@ -274,12 +292,7 @@ impl Kernel for Simulated {
                 }
             }
             Err((change, element, reason)) => {
-                return Err(KernelError::Refused {
-                    change,
-                    element: Some(element),
-                    reason,
-                    message: format!("change {change}, element {element}: {reason:?}"),
-                });
+                return Err(refused(change, element, reason));
             }
         }
         if fault == Some(Fault::AnswerLost) {
