@@ -89,8 +89,6 @@ pub(super) struct AddressMachine<P> {
     /// Something changed since the last plan.
     changed: bool,
     next_plan: Moment,
-    /// Writes are under way.
-    writing: bool,
     figures_at: Option<Moment>,
 }
 
@@ -104,7 +102,6 @@ impl<P: Planner> AddressMachine<P> {
             reported: Reported::default(),
             changed: true,
             next_plan: Moment::START,
-            writing: false,
             figures_at: None,
         }
     }
@@ -120,7 +117,6 @@ impl<P: Planner> Machine for AddressMachine<P> {
                 self.objects.apply(change);
             }
             Event::Ended(endings) => {
-                self.writing = false;
                 if let Some(again) = self.retries.ended(endings, now) {
                     self.next_plan = again;
                 }
@@ -129,7 +125,8 @@ impl<P: Planner> Machine for AddressMachine<P> {
     }
 
     fn poll(&mut self, now: Moment, effects: &mut Effects<Event>) {
-        if self.writing || !self.changed && now < self.next_plan {
+        // The writes of one plan end before the next one is made.
+        if !effects.is_idle() || !self.changed && now < self.next_plan {
             return;
         }
         self.changed = false;
@@ -163,7 +160,6 @@ impl<P: Planner> Machine for AddressMachine<P> {
         if writes.is_empty() && statuses.is_empty() {
             return;
         }
-        self.writing = true;
         let (tools, scope) = (tools.clone(), effects.scope().clone());
         effects.call(async move {
             let endings = tools.write_all(&scope, writes, &*planned.facts).await;
@@ -172,8 +168,8 @@ impl<P: Planner> Machine for AddressMachine<P> {
         });
     }
 
-    fn wake(&self, _now: Moment) -> Option<Moment> {
-        (!self.writing).then_some(self.next_plan)
+    fn wake(&self, _now: Moment, effects: &Effects<Event>) -> Option<Moment> {
+        effects.is_idle().then_some(self.next_plan)
     }
 }
 

@@ -51,8 +51,6 @@ pub(super) struct RouteMachine {
     /// True once the table was read; before that no entry is removed from the record.
     listed: bool,
     follows_table: bool,
-    /// No call is under way.
-    idle: bool,
 }
 
 /// Progress of the first list of nodes, before which the controller is not polled.
@@ -93,7 +91,6 @@ impl RouteMachine {
             first_list: FirstList::Due,
             listed: false,
             follows_table: false,
-            idle: true,
             parts,
         })
     }
@@ -410,13 +407,13 @@ impl Machine for RouteMachine {
             }
             self.record(now, effects);
         }
-        self.idle = effects.is_idle();
     }
 
-    fn wake(&self, now: Moment) -> Option<Moment> {
+    fn wake(&self, now: Moment, effects: &Effects<Event>) -> Option<Moment> {
         let asks = self.instances.as_ref().and_then(Instances::wake);
         // Entries are removed from the record only when idle.
-        let ledger = self.ledger.as_ref().filter(|_| self.idle && self.listed);
+        let ledger = self.ledger.as_ref();
+        let ledger = ledger.filter(|_| effects.is_idle() && self.listed);
         let complete = self.first_list == FirstList::Done;
         let waits = [
             complete.then(|| self.controller.wake(now)).flatten(),

@@ -330,7 +330,8 @@ impl<E: Send + 'static> Driver<E> {
         self.statistics.time.observe(took.as_secs_f64());
         let statistics = &mut lock(&self.events.statistics);
         statistics.work_duration.observe(took);
-        machine.wake(now).map(|at| self.begun + at.since_start())
+        let wake = machine.wake(now, &self.effects);
+        wake.map(|at| self.begun + at.since_start())
     }
 }
 

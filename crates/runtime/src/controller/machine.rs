@@ -29,8 +29,9 @@ pub trait Machine: Send + 'static {
     /// after a stop.
     fn poll(&mut self, now: Moment, effects: &mut Effects<Self::Event>);
 
-    /// Time at which to poll if no event comes before; `None` to wait for one.
-    fn wake(&self, now: Moment) -> Option<Moment>;
+    /// Time at which to poll if no event comes before; `None` to wait for one. Called after
+    /// [`Machine::poll`], with the effects that are under way then.
+    fn wake(&self, now: Moment, effects: &Effects<Self::Event>) -> Option<Moment>;
 }
 
 /// Construction of a controller that runs a [`Machine`].

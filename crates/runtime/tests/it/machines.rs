@@ -64,7 +64,7 @@ where
         (self.poll)(self.polls, &self.notes, effects);
     }
 
-    fn wake(&self, _now: Moment) -> Option<Moment> {
+    fn wake(&self, _now: Moment, _effects: &Effects<Event>) -> Option<Moment> {
         None
     }
 }
