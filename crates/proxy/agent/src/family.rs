@@ -17,7 +17,7 @@ use weft_model::{IpFamily, ObjectKey, error_text};
 use weft_proxy::{
     AuditReport, Backend, Desired, LoopbackNodePorts, NodePortTail, Quarantine, ReadBudget,
     Settings, SyncError, SyncReport,
-    schedule::{Due, Schedule, SyncResult},
+    schedule::{Due, Schedule, SyncKind, SyncResult},
 };
 use weft_runtime::{EventLevel, EventNote};
 
@@ -25,7 +25,7 @@ use crate::{
     health::{ClockReading, HealthMonitor, Outcome},
     inbox::Inbox,
     localhost::{LocalhostPorts, LocalhostTargets},
-    metrics::{ProxyMetrics, SyncKind},
+    metrics::ProxyMetrics,
     service_health::{LocalEndpoints, ServiceHealth},
     sync_state::{Flows, SyncState},
 };
@@ -119,7 +119,7 @@ impl FamilyLoop {
         self.queued();
         loop {
             match self.schedule.due(instant()) {
-                Due::Sync { full } => self.sync(full).await?,
+                Due::Sync(kind) => self.sync(kind).await?,
                 Due::Audit(budget) => self.audit(budget).await?,
                 Due::Nothing => {
                     tokio::select! {
@@ -143,7 +143,7 @@ impl FamilyLoop {
             .sync_queued(self.family, now.wall.as_duration().as_secs_f64());
     }
 
-    async fn sync(&mut self, full: bool) -> Result<(), JoinError> {
+    async fn sync(&mut self, kind: SyncKind) -> Result<(), JoinError> {
         self.schedule.begin_sync();
         let Some(mut work) = self.work.take() else {
             return Ok(());
@@ -156,7 +156,7 @@ impl FamilyLoop {
         let now = instant();
         let next = work.quarantine.next_trial();
         let has_trials = next.is_some_and(|next| now >= next);
-        if work.pending.is_empty() && !full && !moved && !has_trials {
+        if work.pending.is_empty() && kind == SyncKind::Partial && !moved && !has_trials {
             self.schedule.set_trial(next);
             self.work = Some(work);
             // Nothing changed, so there is no latency to measure.
@@ -167,7 +167,7 @@ impl FamilyLoop {
         }
         let started = Instant::now();
         let (mut work, result) = tokio::task::spawn_blocking(move || {
-            let result = work.sync(full, now);
+            let result = work.sync(kind, now);
             (work, result)
         })
         .await?;
@@ -625,8 +625,8 @@ mod tests {
             line.unwrap_or("none").to_owned()
         };
 
-        for full in [true, false] {
-            family.sync(full).await.unwrap();
+        for kind in [SyncKind::Full, SyncKind::Partial] {
+            family.sync(kind).await.unwrap();
             assert_eq!(*backend.written.lock().unwrap(), ["shop/cart"]);
             assert_eq!(gauge(&registry), "1");
         }
@@ -656,7 +656,7 @@ mod tests {
         assert!(work.pending.is_empty(), "nothing waits for it");
 
         inbox.lock().model.set(&service("poison", "10.96.0.67"));
-        family.sync(false).await.unwrap();
+        family.sync(SyncKind::Partial).await.unwrap();
         assert_eq!(
             *backend.written.lock().unwrap(),
             ["shop/cart", "shop/poison"]
@@ -666,7 +666,7 @@ mod tests {
 
         // Refused again soon after: not reported again.
         inbox.lock().model.set(&service("poison", "10.96.0.66"));
-        family.sync(false).await.unwrap();
+        family.sync(SyncKind::Partial).await.unwrap();
         assert_eq!(*backend.written.lock().unwrap(), ["shop/cart"]);
         assert_eq!(gauge(&registry), "1");
         assert_eq!(events.lock().unwrap().len(), 1);

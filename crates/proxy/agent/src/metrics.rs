@@ -18,7 +18,9 @@ use prometheus_client::{
     registry::Registry,
 };
 use weft_model::IpFamily;
-use weft_proxy::{AuditReport, RepairedPart, SyncError, SyncReport, config::Mode};
+use weft_proxy::{
+    AuditReport, RepairedPart, SyncError, SyncReport, config::Mode, schedule::SyncKind,
+};
 
 pub mod connections;
 mod localhost;
@@ -44,15 +46,6 @@ impl PacketCounters for () {
     fn localhost_node_ports_accepted(&self) -> Option<u64> {
         None
     }
-}
-
-/// The scope of a sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncKind {
-    /// All rules were read and compared.
-    Full,
-    /// Only rules of changed Services.
-    Partial,
 }
 
 /// A page of the health server.

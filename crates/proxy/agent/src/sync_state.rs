@@ -8,6 +8,7 @@ use weft_proxy::{
     Backend, Desired, LoopbackNodePorts, Quarantine, Scope, Service, Settings, SyncError,
     SyncReport,
     conntrack::{self, FlowEnds, Reconciler},
+    schedule::SyncKind,
 };
 
 use crate::{
@@ -97,13 +98,12 @@ impl SyncState {
 
     pub(crate) fn sync(
         &mut self,
-        full: bool,
+        kind: SyncKind,
         now: std::time::Instant,
     ) -> Result<SyncReport, SyncError> {
-        let scope = if full {
-            Scope::Full
-        } else {
-            Scope::Changed(&self.pending)
+        let scope = match kind {
+            SyncKind::Full => Scope::Full,
+            SyncKind::Partial => Scope::Changed(&self.pending),
         };
         let report = self.quarantine.sync(
             &mut *self.backend,

@@ -20,12 +20,18 @@ pub enum Due {
     /// Wait until the deadline or a request.
     Nothing,
     /// A sync; full if the last full one was too long ago or the last sync failed.
-    Sync {
-        /// Read and compare all rules.
-        full: bool,
-    },
+    Sync(SyncKind),
     /// An audit.
     Audit(ReadBudget),
+}
+
+/// The extent of a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// All rules are read and compared.
+    Full,
+    /// Only rules of changed Services.
+    Partial,
 }
 
 /// The result of a sync.
@@ -98,7 +104,12 @@ impl Schedule {
         let trial = self.trial_at.is_some_and(|at| now >= at);
         let wanted = self.requested || retry || trial || now >= self.next_full;
         if wanted && now >= self.not_before {
-            return Due::Sync { full };
+            let kind = if full {
+                SyncKind::Full
+            } else {
+                SyncKind::Partial
+            };
+            return Due::Sync(kind);
         }
         if now >= self.next_audit && !self.failed {
             return Due::Audit(self.budget(now));
@@ -196,7 +207,7 @@ mod tests {
     fn schedule() -> (Schedule, Instant) {
         let now = Instant::now();
         let mut schedule = Schedule::new(SECOND, 30 * SECOND, now);
-        assert_eq!(schedule.due(now), Due::Sync { full: true });
+        assert_eq!(schedule.due(now), Due::Sync(SyncKind::Full));
         schedule.begin_sync();
         schedule.synced(now, SyncResult::Full);
         (schedule, now)
@@ -208,7 +219,7 @@ mod tests {
         schedule.request();
         assert_eq!(schedule.due(now + SECOND / 2), Due::Nothing);
         assert_eq!(schedule.deadline(), now + SECOND);
-        assert_eq!(schedule.due(now + SECOND), Due::Sync { full: false });
+        assert_eq!(schedule.due(now + SECOND), Due::Sync(SyncKind::Partial));
     }
 
     #[test]
@@ -219,9 +230,9 @@ mod tests {
         schedule.synced(now, SyncResult::Failed);
         assert_eq!(schedule.due(now + 29 * SECOND), Due::Nothing);
         assert_eq!(schedule.deadline(), now + 30 * SECOND);
-        assert_eq!(schedule.due(now + 30 * SECOND), Due::Sync { full: true });
+        assert_eq!(schedule.due(now + 30 * SECOND), Due::Sync(SyncKind::Full));
         schedule.request();
-        assert_eq!(schedule.due(now + SECOND), Due::Sync { full: true });
+        assert_eq!(schedule.due(now + SECOND), Due::Sync(SyncKind::Full));
     }
 
     #[test]
@@ -230,7 +241,7 @@ mod tests {
         schedule.set_trial(Some(now));
         assert_eq!(schedule.deadline(), now + SECOND);
         assert_eq!(schedule.due(now + SECOND / 2), Due::Nothing);
-        assert_eq!(schedule.due(now + SECOND), Due::Sync { full: false });
+        assert_eq!(schedule.due(now + SECOND), Due::Sync(SyncKind::Partial));
         schedule.set_trial(Some(now + 8 * SECOND));
         assert_eq!(schedule.due(now + SECOND), Due::Nothing);
         assert_eq!(schedule.deadline(), now + 8 * SECOND);
@@ -242,7 +253,7 @@ mod tests {
         let hour = now + FULL_PERIOD;
         schedule.next_audit = hour + SECOND;
         assert_eq!(schedule.deadline(), hour);
-        assert_eq!(schedule.due(hour), Due::Sync { full: true });
+        assert_eq!(schedule.due(hour), Due::Sync(SyncKind::Full));
     }
 
     #[test]
@@ -258,7 +269,7 @@ mod tests {
                     reads += u32::from(reading.is_some());
                     schedule.audited(now, reading);
                 }
-                Due::Sync { .. } => schedule.synced(now, SyncResult::Full),
+                Due::Sync(_) => schedule.synced(now, SyncResult::Full),
                 Due::Nothing => unreachable!("the deadline passed"),
             }
         }

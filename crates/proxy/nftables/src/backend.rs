@@ -97,7 +97,10 @@ impl<K: Kernel> Nftables<K> {
         }
         let services = in_order(desired.values().cloned());
         let (written, _) = self.reconcile(services, settings)?;
-        Ok(self.report(written, true))
+        Ok(SyncReport {
+            full: true,
+            ..self.report(written)
+        })
     }
 
     /// Reads the table and writes what differs. Also returns what differed.
@@ -268,7 +271,7 @@ impl<K: Kernel> Nftables<K> {
         match written {
             Ok(()) => {
                 self.known = Some(known);
-                Ok(self.report(total, false))
+                Ok(self.report(total))
             }
             Err(Failure { error, is_known }) => {
                 if is_known {
@@ -305,10 +308,10 @@ impl<K: Kernel> Nftables<K> {
         }
     }
 
-    fn report(&self, written: Written, full: bool) -> SyncReport {
+    /// The report of a partial sync.
+    fn report(&self, written: Written) -> SyncReport {
         let state = self.known.as_ref().map(|known| &known.state);
         SyncReport {
-            full,
             bytes: written.bytes,
             chains: ChainCount {
                 written: written.chains,

@@ -8,8 +8,9 @@ use weft_proxy::{
     AuditReport, Deviation, ElementCount, Repair, RepairedPart, SyncError, SyncReport,
     backend::{RuleCount, WithoutLocalEndpoints},
     config::Mode,
+    schedule::SyncKind,
 };
-use weft_proxy_agent::metrics::{HealthPage, PacketCounters, ProxyMetrics, SyncKind};
+use weft_proxy_agent::metrics::{HealthPage, PacketCounters, ProxyMetrics};
 use weft_runtime::prometheus_text;
 
 struct Counting;
