@@ -1,13 +1,9 @@
 //! The daemon as a component of a process, with its listeners and its readiness check.
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::Router;
+use parking_lot::Mutex;
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -171,7 +167,7 @@ impl IpamComponent {
         let obstacle = self.obstacle.clone();
         let handle = self.handle.subscribe();
         tokio::spawn(follow_readiness(handle, obstacle.clone(), stop.clone()));
-        HealthCheck::readiness("addresses", move || match *lock(&obstacle) {
+        HealthCheck::readiness("addresses", move || match *obstacle.lock() {
             None => Ok(()),
             Some(obstacle) => Err(obstacle.into()),
         })
@@ -198,10 +194,6 @@ impl IpamComponent {
 /// The reason why ADDs cannot be served.
 type Obstacle = Arc<Mutex<Option<&'static str>>>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 async fn follow_readiness(
     mut handles: watch::Receiver<Option<DaemonHandle>>,
     shared: Obstacle,
@@ -216,7 +208,7 @@ async fn follow_readiness(
                 .await
                 .unwrap_or(Some("stopping")),
         };
-        *lock(&shared) = obstacle;
+        *shared.lock() = obstacle;
         tokio::select! {
             () = stop.cancelled() => return,
             changed = handles.changed() => if changed.is_err() { return },
@@ -237,7 +229,7 @@ impl Component for IpamComponent {
     fn run(self: Arc<Self>, scope: ComponentScope) -> ComponentRun {
         Box::pin(async move {
             let daemon = self.open().await?;
-            *lock(&self.obstacle) = Some("starting");
+            *self.obstacle.lock() = Some("starting");
             self.handle.send_replace(Some(daemon.handle().clone()));
             let served = serve(daemon, &self.setup.listeners, scope).await;
             self.handle.send_replace(None);

@@ -2,10 +2,11 @@
 //! dashboards use.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -306,25 +307,21 @@ impl IpamMetrics {
     pub(crate) fn commit_begins(&self, records: usize) {
         self.commits.inc();
         self.records.inc_by(records as u64);
-        *self.begun() = Some(Instant::now());
+        *self.begun.lock() = Some(Instant::now());
     }
 
     pub(crate) fn committed(&self) {
-        if let Some(begun) = self.begun().take() {
+        if let Some(begun) = self.begun.lock().take() {
             self.commit_time.observe(begun.elapsed().as_secs_f64());
         }
     }
 
     pub(crate) fn commit_failed(&self) {
-        self.begun().take();
+        self.begun.lock().take();
     }
 
     pub(crate) fn synced(&self, times: u64) {
         self.syncs.inc_by(times);
-    }
-
-    fn begun(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn installer_repaired(&self, repairs: i64) {

@@ -4,12 +4,13 @@ use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hasher as _},
     sync::{
-        Arc, PoisonError, RwLock, TryLockError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use weft_host::{
     NetlinkError,
     iptables::{Iptables as Programs, RestoreError, Variant},
@@ -80,11 +81,7 @@ impl HostKernel {
         let own = self.own_writes.clone();
         let running = &own.0.running;
         // While the other family writes, the number is unknown, and waiting could take long.
-        let _no_writer = match running.try_write() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let _no_writer = running.try_write()?;
         let all = u64::from(self.generation()?);
         Some(all.wrapping_sub(own.0.count.load(Ordering::SeqCst)))
     }
@@ -92,7 +89,7 @@ impl HostKernel {
     fn write_nft(&mut self, input: &str) -> Result<(), KernelError> {
         let own = self.own_writes.clone();
         let running = &own.0.running;
-        let _running = running.read().unwrap_or_else(PoisonError::into_inner);
+        let _running = running.read();
         let before = self.generation();
         let written = self.write(input);
         // Each table is one write, or none if there was nothing to do. Counting too few costs a

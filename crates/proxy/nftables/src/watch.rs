@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, RwLock};
 use weft_host::{
     NetlinkError,
     nftables::{Listener, ListenerFilter, Notice},
@@ -47,18 +48,14 @@ impl Watch {
 
     /// Calls this whenever another process changed a table of ours.
     pub fn on_change(&self, call: impl Fn(IpFamily) + Send + 'static) {
-        let mut on_change = self
-            .0
-            .on_change
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut on_change = self.0.on_change.lock();
         *on_change = Some(Box::new(call));
     }
 
     /// Changes made by this socket, which takes the place of the family's last one, are not counted.
     pub(crate) fn ignore(&self, family: IpFamily, port: u32) {
         {
-            let mut own = self.0.own.write().unwrap_or_else(PoisonError::into_inner);
+            let mut own = self.0.own.write();
             own[place(family)] = Some(port);
         }
         self.update_filter();
@@ -67,8 +64,8 @@ impl Watch {
     /// Makes the kernel drop notifications of our own changes. If it cannot, they are received and
     /// ignored.
     fn update_filter(&self) {
-        let filter = self.0.filter.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = *self.0.own.read().unwrap_or_else(PoisonError::into_inner);
+        let filter = self.0.filter.lock();
+        let own = *self.0.own.read();
         let ports: Vec<u32> = own.into_iter().flatten().collect();
         if let Some(Err(error)) = filter.as_ref().map(|filter| filter.ignore(&ports)) {
             tracing::warn!(%error, "cannot filter nftables notifications");
@@ -89,7 +86,7 @@ impl Watch {
     /// received by [`Notifications::receive`].
     pub fn listen(&self) -> Result<Notifications, NetlinkError> {
         let listener = Listener::open()?;
-        *self.0.filter.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener.filter()?);
+        *self.0.filter.lock() = Some(listener.filter()?);
         self.update_filter();
         self.0.is_listening.store(true, Ordering::Release);
         Ok(Notifications {
@@ -100,11 +97,7 @@ impl Watch {
 
     fn count(&self, family: IpFamily) {
         self.counter(family).fetch_add(1, Ordering::AcqRel);
-        let on_change = self
-            .0
-            .on_change
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let on_change = self.0.on_change.lock();
         if let Some(call) = &*on_change {
             call(family);
         }
@@ -130,7 +123,7 @@ impl Notifications {
     pub fn receive(&mut self, patience: Duration) -> Result<(), NetlinkError> {
         let watch = &self.watch;
         let is_own = |port: u32| {
-            let own = watch.0.own.read().unwrap_or_else(PoisonError::into_inner);
+            let own = watch.0.own.read();
             own.contains(&Some(port))
         };
         self.listener
