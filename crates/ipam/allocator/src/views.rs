@@ -1,4 +1,7 @@
 //! The objects that the allocator watches, decoded to the fields it needs.
+//!
+//! Address objects are decoded by the types of `weft-ipam` with their whole metadata, because decisions
+//! depend on finalizers and owners, and writes on the version.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,12 @@
 //! Kubernetes objects, decoded to the fields that addresses depend on.
+//!
+//! Specs and statuses of address objects are decoded by the types of `weft-ipam`, as in the allocator;
+//! only the metadata differs: here it is the runtime's slim one, since nothing is written back from it.
 
 use serde::Deserialize;
 use weft_ipam::{
     Entry, NodeConfig, NodeStatus, PodSummary,
-    objects::{NodeNetworkConfigSpec, NodeNetworkConfigStatus},
+    objects::{NodeNetworkConfigSpec, NodeNetworkConfigStatus, SubnetStatus},
     pool::PodIdentity,
 };
 use weft_model::{SharedStr, null_is_default};
@@ -137,13 +140,6 @@ pub(crate) struct SubnetState {
 }
 
 projection!(SubnetState);
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SubnetStatus {
-    #[serde(deserialize_with = "null_is_default")]
-    exhausted: bool,
-}
 
 impl SubnetState {
     pub(crate) fn is_exhausted(&self) -> bool {

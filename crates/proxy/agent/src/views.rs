@@ -1,4 +1,8 @@
 //! The watched objects, decoded to the fields that the proxy reads.
+//!
+//! The content of each kind is decoded by the types of `weft-proxy`; what is added here is the metadata that
+//! caches need. [`weft_proxy::objects::Object`] reads the same types out of JSON values for files and
+//! tests, where a list may mix kinds; watched objects are decoded from bytes without that detour.
 
 use jiff::Timestamp;
 use serde::Deserialize;

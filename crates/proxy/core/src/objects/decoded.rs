@@ -1,5 +1,7 @@
-//! Objects decoded from JSON values, for files and tests. A running proxy decodes watch events
-//! directly instead.
+//! Objects decoded from JSON values, for files and tests, where the kind is known only after reading.
+//!
+//! A running proxy decodes the bytes of watch events directly into the same specs, statuses, endpoints and
+//! ports: a JSON value first would cost several times the memory and time.
 
 use std::net::IpAddr;
 
