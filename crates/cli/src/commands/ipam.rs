@@ -18,7 +18,7 @@ use weft_ipam_daemon::{
     socket_get,
 };
 
-use super::manager::{ControlFlags, GoTime, node_name, wrong};
+use super::manager::{ApiFlags, ControlFlags, GoTime, node_name, wrong};
 use weft_program::{
     SharedArguments,
     config::{ConfigError, LogOnly},
@@ -41,12 +41,8 @@ pub(crate) struct IpamArguments {
 
 #[derive(Debug, Args)]
 struct IpamFlags {
-    /// Path to a kubeconfig; defaults to in-cluster or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// URL of the API server; overrides the kubeconfig
-    #[arg(long, value_name = "URL")]
-    master: Option<String>,
+    #[command(flatten)]
+    api: ApiFlags,
     /// Name of this machine's Node [default: the host name]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
@@ -187,8 +183,8 @@ impl IpamFlags {
         let node = node_name(self.node_name.as_deref())?;
         let pages = self.metrics_bind_address;
         Ok(IpamProcess {
-            kubeconfig: self.kubeconfig.clone(),
-            master: self.master.clone(),
+            kubeconfig: self.api.kubeconfig.clone(),
+            master: self.api.master.clone(),
             setup: self.pool.setup(&node, &self.socket)?,
             pages: (pages.port() != 0).then_some(pages),
             control: self.control.control_socket.clone(),

@@ -33,7 +33,7 @@ mod addresses;
 mod flags;
 mod selection;
 
-pub(crate) use flags::{ControlFlags, KernelFlags, ManagerFlags};
+pub(crate) use flags::{ApiFlags, ControlFlags, KernelFlags, ManagerFlags};
 pub(crate) use selection::Selection;
 
 /// On: routes follow the nodes. Off: everything is looked at every period, as upstream does.
@@ -139,8 +139,8 @@ impl ManagerFlags {
         let elects = self.leader_elect && !self.observe && shared;
         Ok(ControllerProcess {
             name: who.manager,
-            kubeconfig: self.kubeconfig.clone(),
-            master: self.master.clone(),
+            kubeconfig: self.api.kubeconfig.clone(),
+            master: self.api.master.clone(),
             election: elects.then(|| self.election(who)).transpose()?,
             pages: self.pages()?,
             control: self.control.control_socket.clone(),

@@ -19,7 +19,7 @@ use weft_routes_agent::{
 
 use super::{
     ipam::PoolFlags,
-    manager::{KernelFlags, Selection, check_ranges, node_name, wrong},
+    manager::{ApiFlags, KernelFlags, Selection, check_ranges, node_name, wrong},
     proxy::{IptablesVariant, Resolved, TableFlags, read},
 };
 use weft_program::{
@@ -54,12 +54,8 @@ struct NodeFlags {
     /// Parts to run: proxy, ipam, routes. '*' means all; '-name' disables one
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "*")]
     controllers: Vec<String>,
-    /// Path to a kubeconfig; defaults to in-cluster or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// URL of the API server; overrides the kubeconfig
-    #[arg(long, value_name = "URL")]
-    master: Option<String>,
+    #[command(flatten)]
+    api: ApiFlags,
     /// Name of this machine's Node [default: the host name]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
@@ -148,8 +144,8 @@ impl NodeFlags {
             .then(|| self.addresses.pool.setup(&node, &self.addresses.socket));
         let routes = selection.includes("routes").then(|| self.routes(&node));
         let process = NodeProcess {
-            kubeconfig: self.kubeconfig.clone(),
-            master: self.master.clone(),
+            kubeconfig: self.api.kubeconfig.clone(),
+            master: self.api.master.clone(),
             pages: self
                 .metrics_bind_address
                 .or(pages)

@@ -20,12 +20,8 @@ pub(super) const POLLING_PERIOD: Duration = Duration::from_secs(10);
     reason = "each is a switch of the command line, and they are independent"
 )]
 pub(crate) struct ManagerFlags {
-    /// Path to a kubeconfig; defaults to in-cluster or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    pub(super) kubeconfig: Option<PathBuf>,
-    /// URL of the API server; overrides the kubeconfig
-    #[arg(long, value_name = "URL")]
-    pub(super) master: Option<String>,
+    #[command(flatten)]
+    pub(super) api: ApiFlags,
     /// Provider whose route table is managed: aws, hcloud, or netlink for the kernel of this machine,
     /// on each node
     #[arg(long, value_name = "NAME")]
@@ -210,6 +206,17 @@ impl KernelFlags {
     }
 }
 
+/// The connection to the API server, of every command that runs agents or controllers.
+#[derive(Debug, Args)]
+pub(crate) struct ApiFlags {
+    /// Path to a kubeconfig; defaults to in-cluster or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// URL of the API server; overrides the kubeconfig
+    #[arg(long, value_name = "URL")]
+    pub(crate) master: Option<String>,
+}
+
 /// Flags of the control socket.
 #[derive(Debug, Args)]
 pub(crate) struct ControlFlags {
@@ -221,7 +228,7 @@ pub(crate) struct ControlFlags {
 impl ManagerFlags {
     /// Kubeconfig and URL of the API server.
     pub(crate) fn api_server(&self) -> (Option<PathBuf>, Option<&str>) {
-        (self.kubeconfig.clone(), self.master.as_deref())
+        (self.api.kubeconfig.clone(), self.api.master.as_deref())
     }
 }
 
