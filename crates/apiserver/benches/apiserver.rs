@@ -4,7 +4,6 @@
 //! `WEFT_BENCH_OUT`, and `WEFT_BENCH_QUICK=1` runs a tenth of everything.
 
 use std::{
-    io::Write as _,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -16,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tower::Service as _;
 use weft_apiserver::{ApiServer, User};
+use weft_testkit::bench::{Report, Target, is_quick, median, percentile};
 
 /// One result: the measured value and its target.
 struct Row {
@@ -25,18 +25,8 @@ struct Row {
     target: f64,
 }
 
-impl Row {
-    fn json(&self) -> Value {
-        json!({
-            "name": self.name, "unit": self.unit, "ours": self.ours, "peer": null, "ratio": null,
-            "target": self.target, "holds": self.ours <= self.target,
-        })
-    }
-}
-
 fn main() -> std::io::Result<()> {
-    let quick = std::env::var_os("WEFT_BENCH_QUICK").is_some_and(|value| value == "1");
-    let scale = if quick { 10 } else { 1 };
+    let scale = if is_quick() { 10 } else { 1 };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -49,12 +39,11 @@ fn main() -> std::io::Result<()> {
     });
     // Last, since the memory of the process only grows.
     rows.push(runtime.block_on(memory(100_000 / scale)));
-    let rows: Vec<Value> = rows.iter().map(Row::json).collect();
-    let text = serde_json::to_string_pretty(&rows)?;
-    if let Some(path) = std::env::var_os("WEFT_BENCH_OUT") {
-        return std::fs::write(path, text);
+    let mut report = Report::new();
+    for row in rows {
+        report.figure(row.name, row.unit, row.ours, Target::AtMost(row.target));
     }
-    writeln!(std::io::stdout(), "{text}")
+    report.finish()
 }
 
 async fn start_to_ready() -> Row {
@@ -239,11 +228,12 @@ async fn load(count: usize, target: f64) -> Row {
 async fn watches(scale: usize) -> Vec<Row> {
     let seconds = if scale > 1 { 1 } else { 4 };
     let (mut few, mut many) = (Vec::new(), Vec::new());
+    let slow = |delays: Vec<f64>| percentile(&delays, 99).unwrap_or(f64::INFINITY);
     for _ in 0..3 {
-        few.push(percentile(delays(10, seconds).await, 0.99));
-        many.push(percentile(delays(1000 / scale, seconds).await, 0.99));
+        few.push(slow(delays(10, seconds).await));
+        many.push(slow(delays(1000 / scale, seconds).await));
     }
-    let (few, many) = (percentile(few, 0.5), percentile(many, 0.5));
+    let (few, many) = (median(few), median(many));
     // Delays below a tenth of a millisecond are noise of the timer.
     let ratio = many / few.max(0.1);
     vec![
@@ -260,18 +250,6 @@ async fn watches(scale: usize) -> Vec<Row> {
             target: 2.0,
         },
     ]
-}
-
-fn percentile(mut values: Vec<f64>, part: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a position in a list of some thousands"
-    )]
-    let position = ((values.len() as f64 - 1.0) * part) as usize;
-    values.get(position).copied().unwrap_or(f64::INFINITY)
 }
 
 /// Milliseconds from write to watcher at a thousand writes per second.

@@ -9,7 +9,7 @@ use weft_routes::{
         Scenario, Trace, run,
     },
 };
-use weft_testkit::bench::{Report, Target, is_quick};
+use weft_testkit::bench::{Report, Target, is_quick, median};
 
 const POLLING: Arm = Arm::Polling(Duration::from_secs(10));
 const VERIFY: Duration = Duration::from_secs(30 * 60);
@@ -35,11 +35,6 @@ pub(crate) fn measure(report: &mut Report) {
     one_failure(report);
     steady_hour(report);
     planning(report);
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn churning(churn: Churn, seeds: u64, report: &mut Report) {

@@ -20,7 +20,6 @@ mod ping;
 mod probe;
 mod process;
 mod relay;
-mod samples;
 mod testbed;
 mod trial;
 mod verdict;

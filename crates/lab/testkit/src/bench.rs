@@ -177,6 +177,15 @@ pub fn median(mut samples: Vec<f64>) -> f64 {
     }
 }
 
+/// The smallest sample that is at least as large as `percent` of all samples; `None` without
+/// samples.
+pub fn percentile(samples: &[f64], percent: usize) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -201,6 +210,17 @@ mod tests {
             report.comparison("figure", "s", 10.0, 20.0, target);
             assert_eq!(report.0[0].holds, expected, "{target:?}");
         }
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_samples_by_rank() {
+        let samples: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        let found = [0, 50, 99, 100].map(|percent| percentile(&samples, percent));
+        assert_eq!(found, [1.0, 100.0, 198.0, 200.0].map(Some));
+        let found = [0, 50, 51, 99, 100].map(|percent| percentile(&[4.0, 1.0, 3.0, 2.0], percent));
+        assert_eq!(found, [1.0, 2.0, 3.0, 4.0, 4.0].map(Some));
+        assert_eq!(percentile(&[7.0], 99), Some(7.0));
+        assert_eq!(percentile(&[], 50), None);
     }
 
     #[test]

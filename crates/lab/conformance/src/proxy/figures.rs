@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use weft_testkit::bench::median;
+use weft_testkit::bench::{median, percentile};
 
 use crate::{
     outcome::Outcome,
-    proxy::{
-        arm::Arm,
-        lower_bound::LowerBound,
-        samples::{milliseconds, percentile},
-        trial::RESTART_LIMIT,
-    },
+    proxy::{arm::Arm, lower_bound::LowerBound, trial::RESTART_LIMIT},
 };
 
 pub(crate) const FIRST_SYNC: &str = "start to first sync";
@@ -130,15 +125,19 @@ impl Figures {
             add(MEMORY, "MB", median(self.memory.clone()));
         }
         let times: Vec<f64> = self.connections.iter().copied().map(milliseconds).collect();
-        if !times.is_empty() {
-            for percent in [50, 99] {
-                add(&connection_time(percent), "ms", percentile(&times, percent));
+        for percent in [50, 99] {
+            if let Some(time) = percentile(&times, percent) {
+                add(&connection_time(percent), "ms", time);
             }
         }
         if let Some(gap) = self.gap {
             add(GAP, "ms", milliseconds(gap));
         }
     }
+}
+
+pub(crate) fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
 }
 
 #[cfg(test)]

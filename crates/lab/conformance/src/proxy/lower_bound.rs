@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use weft_testkit::{bench::median, usage::Usage};
 
-use crate::proxy::samples::milliseconds;
+use crate::proxy::figures::milliseconds;
 
 /// Measured changes, each in a chain of its own to which no rule jumps.
 const ROUNDS: u32 = 9;

@@ -1,6 +1,6 @@
 //! Figures and targets of the routes comparison.
 
-use weft_testkit::clouds::HcloudLatency;
+use weft_testkit::{bench::percentile, clouds::HcloudLatency};
 
 use crate::outcome::{Outcome, Target};
 
@@ -132,7 +132,7 @@ impl Sink<'_> {
     }
 
     /// Adds nothing if there are no values.
-    fn add_percentile(&mut self, name: &str, values: &[f64], percent: f64) {
+    fn add_percentile(&mut self, name: &str, values: &[f64], percent: usize) {
         if let Some(value) = percentile(values, percent) {
             self.add(name, "s", value);
         }
@@ -160,10 +160,10 @@ fn calls(sink: &mut Sink, run: &Run, runs: &[Run]) {
 
 fn waits(sink: &mut Sink, trace: &Trace, run: &Run) {
     let waits: Vec<f64> = run.found.waits.iter().filter_map(Wait::seconds).collect();
-    sink.add_percentile("wait for a route, p50", &waits, 50.0);
-    sink.add_percentile("wait for a route, p99", &waits, 99.0);
-    sink.add_percentile("wait for the condition, p50", &run.condition_waits, 50.0);
-    sink.add_percentile("wait for the condition, p99", &run.condition_waits, 99.0);
+    sink.add_percentile("wait for a route, p50", &waits, 50);
+    sink.add_percentile("wait for a route, p99", &waits, 99);
+    sink.add_percentile("wait for the condition, p50", &run.condition_waits, 50);
+    sink.add_percentile("wait for the condition, p99", &run.condition_waits, 99);
     let refused = run
         .found
         .waits
@@ -172,9 +172,9 @@ fn waits(sink: &mut Sink, trace: &Trace, run: &Run) {
     let refused: Vec<Option<f64>> = refused.map(Wait::seconds).collect();
     // If one of them never got its route there is no longest wait.
     if let Some(refused) = refused.into_iter().collect::<Option<Vec<f64>>>() {
-        sink.add_percentile("longest wait after one refused create", &refused, 100.0);
+        sink.add_percentile("longest wait after one refused create", &refused, 100);
     }
-    sink.add_percentile("route left after its node, p99", &run.found.stale, 99.0);
+    sink.add_percentile("route left after its node, p99", &run.found.stale, 99);
 }
 
 fn mistakes(sink: &mut Sink, run: &Run) {
@@ -206,31 +206,16 @@ fn formulas(sink: &mut Sink, trace: &Trace, runs: &[Run], latency: &HcloudLatenc
     let waits = ideal::waits(made, latency);
     if trace.refused_once.is_empty() {
         sink.add("calls", "", ideal::calls(made, latency));
-        if let Some(least) = percentile(&waits, 99.0) {
+        if let Some(least) = percentile(&waits, 99) {
             sink.add("wait for a route, p99", "s", LONGEST_WAIT + least);
         }
-    } else if let Some(least) = percentile(&waits, 0.0) {
+    } else if let Some(least) = percentile(&waits, 0) {
         sink.add(
             "longest wait after one refused create",
             "s",
             LONGEST_RECOVERY + least,
         );
     }
-}
-
-/// The smallest value that is at least as large as `percent` of all values.
-fn percentile(values: &[f64], percent: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (percent / 100.0 * number(sorted.len() as u64))
-        .ceil()
-        .max(1.0);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between one and the number of values"
-    )]
-    sorted.get(rank as usize - 1).copied()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of some thousands")]
@@ -244,17 +229,4 @@ pub(super) fn columns() -> Vec<&'static str> {
         .map(|arm| arm.label())
         .chain([FORMULA])
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentile_is_one_of_the_values() {
-        let values = [4.0, 1.0, 3.0, 2.0];
-        let found = [0.0, 50.0, 51.0, 99.0, 100.0].map(|percent| percentile(&values, percent));
-        assert_eq!(found, [1.0, 2.0, 3.0, 4.0, 4.0].map(Some));
-        assert_eq!(percentile(&[], 50.0), None);
-    }
 }
