@@ -14,6 +14,7 @@ use serde_json::json;
 use weft_apiserver::ApiServer;
 use weft_testkit::{
     bench::{Report, Target, is_quick},
+    free_port,
     usage::{Usage, anonymous_megabytes},
 };
 
@@ -27,18 +28,65 @@ impl Drop for Running {
     }
 }
 
+/// The program that is measured. Both keep the routes of all nodes.
+#[derive(Clone, Copy)]
+enum Program {
+    Routes,
+    /// `weft controller` with the live page, which watches all nodes as well.
+    Dashboard,
+}
+
+impl Program {
+    fn command(self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        match self {
+            Self::Routes => command.arg("routes"),
+            Self::Dashboard => command.args([
+                "controller".to_owned(),
+                format!("--dashboard=127.0.0.1:{}", free_port()),
+            ]),
+        };
+        command
+    }
+}
+
 pub(crate) fn measure(report: &mut Report) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (few, many) = if is_quick() { (5, 50) } else { (500, 5_000) };
-    let cost_of_few = runtime.block_on(async {
-        let cluster = Cluster::start(few).await;
+    let cost = |count, program| async move {
+        let cluster = Cluster::start(count, program).await;
         cluster.cost_of_heartbeat().await
-    });
-    runtime.block_on(many_nodes(report, many, cost_of_few));
+    };
+    let of_few = runtime.block_on(cost(few, Program::Routes));
+    runtime.block_on(many_nodes(report, many, of_few));
+    let of_few = runtime.block_on(cost(few, Program::Dashboard));
+    let of_many = runtime.block_on(cost(many, Program::Dashboard));
+    heartbeat(
+        report,
+        "weft controller with --dashboard",
+        many,
+        of_many,
+        of_few,
+    );
+}
+
+/// Adds the cost of a heartbeat, which must not grow with the number of nodes.
+fn heartbeat(report: &mut Report, program: &str, count: usize, cost: f64, cost_of_few: f64) {
+    report.comparison(
+        &format!("processor time of {program} for a heartbeat of one of {count} nodes; peer: of a tenth as many"),
+        "µs",
+        cost,
+        cost_of_few,
+        if is_quick() {
+            Target::None
+        } else {
+            Target::RatioAtMost(1.5)
+        },
+    );
 }
 
 async fn many_nodes(report: &mut Report, count: usize, cost_of_few: f64) {
-    let cluster = Cluster::start(count).await;
+    let cluster = Cluster::start(count, Program::Routes).await;
     report.figure(
         &format!("start until {count} nodes have routes and conditions"),
         "s",
@@ -56,17 +104,8 @@ async fn many_nodes(report: &mut Report, count: usize, cost_of_few: f64) {
             Target::AtMost(60.0)
         },
     );
-    report.comparison(
-        &format!("processor time of weft routes for a heartbeat of one of {count} nodes; peer: of a tenth as many"),
-        "µs",
-        cluster.cost_of_heartbeat().await,
-        cost_of_few,
-        if is_quick() {
-            Target::None
-        } else {
-            Target::RatioAtMost(1.5)
-        },
-    );
+    let cost = cluster.cost_of_heartbeat().await;
+    heartbeat(report, "weft routes", count, cost, cost_of_few);
 }
 
 /// Nodes that have routes, and the program that made them.
@@ -80,7 +119,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    async fn start(count: usize) -> Self {
+    async fn start(count: usize, program: Program) -> Self {
         let server = ApiServer::builder().build();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,8 +129,9 @@ impl Cluster {
             let node = node(number);
             nodes.create(&PostParams::default(), &node).await.unwrap();
         }
-        let child = Command::new(env!("CARGO_BIN_EXE_weft"))
-            .args(["routes", "--cloud-provider=memory", "--secure-port=0"])
+        let child = program
+            .command()
+            .args(["--cloud-provider=memory", "--secure-port=0"])
             .args(["--cluster-cidr=10.64.0.0/10", "--leader-elect=false"])
             .arg(format!("--master=http://{address}"))
             .stdin(Stdio::null())
@@ -123,7 +163,7 @@ impl Cluster {
         let before = Usage::of(self.running.0.id()).unwrap().own;
         for beat in 0..beats {
             let ready =
-                json!({"type": "Ready", "status": "True", "reason": format!("beat-{beat}")});
+                json!({"type": "Ready", "status": "True", "message": format!("beat-{beat}")});
             let patch = Patch::Strategic(json!({"status": {"conditions": [ready]}}));
             let name = format!("node-{}", beat % self.count);
             let params = PatchParams::default();
