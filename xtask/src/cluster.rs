@@ -30,12 +30,14 @@ use crate::{
 
 mod addons;
 mod addresses;
+mod alerts;
 mod cgroups;
 mod comparison;
 mod control_plane;
 mod credentials;
 mod e2e;
 mod faults;
+mod former;
 mod forward;
 mod inside;
 mod kubectl;
@@ -117,7 +119,7 @@ pub(crate) fn prepare(profile: &str) -> anyhow::Result<Parts> {
         Ok(())
     })?;
     progress.step("images of Weft", || {
-        archives.extend(images::weft(&weft)?);
+        archives.extend(images::weft(&weft, images::TAG, &images::directory())?);
         Ok(())
     })?;
     Ok(Parts {
@@ -145,14 +147,17 @@ impl Parts {
         ];
         let order = Order {
             settings: settings.clone(),
-            job,
             root: self.root.clone(),
             programs: self.programs.clone(),
-            images: self.images.clone(),
+            images: match &job {
+                Job::Update { former, .. } => [&self.images[..], &former.images].concat(),
+                _ => self.images.clone(),
+            },
             weft: self.weft.clone(),
             cgroup: format!("weft-cluster-{}", std::process::id()),
             ports,
             directory: directory.clone(),
+            job,
         };
         let file = directory.join("order.json");
         fs::write(&file, serde_json::to_string(&order)?).context("cannot write the order")?;

@@ -1,6 +1,9 @@
 //! A check of pod addresses by three sources: the API, the pods' network namespaces, the daemons.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -15,10 +18,12 @@ const LIST: &str = "for pid in $(pgrep -x pause); do \
 /// Fails if an address has two holders, if the API and the pods disagree, or if a daemon holds an
 /// address that no pod has. Waits for pods that are just ending.
 pub(super) fn check(cluster: &Cluster) -> anyhow::Result<usize> {
+    let number = Cell::new(0);
     Kubectl::wait_for("agreement about addresses", || {
-        compare(cluster).map(|_| true)
+        number.set(compare(cluster)?);
+        Ok(true)
     })?;
-    compare(cluster)
+    Ok(number.get())
 }
 
 fn compare(cluster: &Cluster) -> anyhow::Result<usize> {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::BufReader,
     path::Path,
     process::{Child, Stdio},
@@ -19,6 +18,7 @@ use super::{addresses, inside::Cluster, kubectl::Kubectl, settings::Families};
 use crate::{
     images::AGNHOST,
     process::{self, Progress},
+    workspace,
 };
 
 /// Pods that start one after another.
@@ -75,13 +75,8 @@ impl Cluster {
         figures.sandbox_p50 = bucket_quantile(&buckets, 0.5);
         figures.sandbox_p99 = bucket_quantile(&buckets, 0.99);
         addresses::check(self).context("after all pods")?;
-        let text = serde_json::to_string_pretty(&figures)?;
-        eprintln!("{text}");
-        if let Some(directory) = results.parent() {
-            fs::create_dir_all(directory).context("cannot create the directory of results")?;
-        }
-        fs::write(results, text + "\n")
-            .with_context(|| format!("cannot write {}", results.display()))
+        eprintln!("{}", serde_json::to_string_pretty(&figures)?);
+        workspace::write_result(results, &figures)
     }
 
     /// MTU, addresses and name server as a pod sees them.
