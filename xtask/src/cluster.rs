@@ -103,31 +103,48 @@ pub(crate) struct Parts {
 /// Checks this machine, then builds what is missing.
 pub(crate) fn prepare(profile: &str) -> anyhow::Result<Parts> {
     preflight::check()?;
+    workspace::create_private(&directory())?;
+    // Better now than after the builds.
+    drop(lock(&directory())?);
     setup::cluster()?;
-    let _lock = lock_cache(&images::cache()?)?;
-    peers::build_cluster()?;
-    let mut progress = Progress::of(3);
+    let (root, mut archives) = prepare_surroundings()?;
+    let mut progress = Progress::of(2);
     let mut weft = None;
     progress.step("weft", || {
         weft = Some(images::Programs::build(profile)?);
         Ok(())
     })?;
     let weft = weft.context("the build ended without a result")?;
-    let mut archives = Vec::new();
-    progress.step("images of Kubernetes", || {
-        archives = images::surroundings()?;
-        Ok(())
-    })?;
     progress.step("images of Weft", || {
         archives.extend(images::weft(&weft, images::TAG, &images::directory())?);
         Ok(())
     })?;
     Ok(Parts {
-        root: debian::NODE.ensure(&images::cache()?)?,
+        root,
         images: archives,
         weft: weft.weft,
         programs: peers::directory()?.join("bin"),
     })
+}
+
+/// Builds what several checkouts share: the programs, root file systems and images around Weft.
+fn prepare_surroundings() -> anyhow::Result<(PathBuf, Vec<PathBuf>)> {
+    let cache = images::cache()?;
+    let _lock = lock_cache(&cache)?;
+    peers::build_cluster()?;
+    let mut progress = Progress::of(2);
+    progress.step("root file systems", || {
+        for root in [&debian::NODE, &debian::WEFT_NODE, &debian::WEFT_CONTROLLER] {
+            root.ensure(&cache)?;
+        }
+        Ok(())
+    })?;
+    let mut archives = Vec::new();
+    progress.step("images of Kubernetes", || {
+        archives = images::surroundings()?;
+        Ok(())
+    })?;
+    Ok((debian::NODE.ensure(&cache)?, archives))
 }
 
 impl Parts {
