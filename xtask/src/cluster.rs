@@ -46,6 +46,7 @@ mod node;
 mod outcome;
 mod pods;
 mod preflight;
+mod replacement;
 mod segment;
 mod settings;
 mod traffic;

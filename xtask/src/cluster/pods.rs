@@ -25,6 +25,8 @@ use crate::{
 const SINGLE: u32 = 40;
 /// Pods that start at the same time on one node.
 const BURST: u32 = 100;
+/// Pods that kubelet allows on a node.
+const MOST_PODS: usize = 110;
 /// Pods that end by themselves.
 const JOBS: u32 = 300;
 const JOBS_AT_ONCE: u32 = 30;
@@ -51,11 +53,13 @@ impl Cluster {
     /// Measures, checks and writes the figures.
     pub(super) fn run_pods(&self, results: &Path) -> anyhow::Result<()> {
         let mut figures = Figures::default();
-        let mut progress = Progress::of(5);
+        let mut progress = Progress::of(7);
         progress.step("view of a pod", || self.check_view())?;
         progress.step("kubectl logs, exec and port-forward", || {
             self.check_commands()
         })?;
+        progress.step("restarts of a StatefulSet", || self.check_stateful_set())?;
+        progress.step("drain of a node", || self.check_drain())?;
         progress.step("pods one after another", || {
             let mut times = self.start_one_by_one()?;
             times.sort_by(f64::total_cmp);
@@ -184,7 +188,13 @@ impl Cluster {
         }))?;
         kubectl.run(&["rollout", "status", "deployment/burst", "--timeout=600s"])?;
         let seconds = began.elapsed().as_secs_f64();
-        addresses::check(self).context("with the burst")?;
+        let own = format!("--field-selector=spec.nodeName={}", node.name());
+        let words = ["get", "pods", "--all-namespaces", &own, "-o", "name"];
+        let others = kubectl.output(&words)?.lines().count() - BURST as usize;
+        let fill = format!("--replicas={}", MOST_PODS - others);
+        kubectl.run(&["scale", "deployment/burst", &fill])?;
+        kubectl.run(&["rollout", "status", "deployment/burst", "--timeout=600s"])?;
+        addresses::check(self).context("with a full node")?;
         kubectl.run(&["delete", "deployment", "burst"])?;
         let words = ["wait", "--for=delete", "pod", "--selector=app=burst"];
         kubectl.run(&[&words[..], &["--timeout=300s"]].concat())?;
