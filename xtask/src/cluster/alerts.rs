@@ -1,6 +1,7 @@
 //! The alert rules of `deploy/monitoring` on a cluster in which nothing is wrong: none may fire.
 //!
-//! A Prometheus finds the agents by the Services of `deploy/monitoring`, as docs/install.md says.
+//! A Prometheus reads the agents that the Services of `deploy/monitoring` name, as docs/install.md
+//! says.
 //! At the end a table of Weft is removed on one node, which has to fire an alert: that nothing fired
 //! before then means something.
 
@@ -111,18 +112,22 @@ impl Cluster {
             fs::remove_dir_all(&directory).context("cannot remove the data of Prometheus")?;
         }
         fs::create_dir_all(&directory).context("cannot create the directory of Prometheus")?;
-        let configuration = directory.join("prometheus.json");
+        let file = directory.join("prometheus.json");
         let rules = workspace::root().join("deploy/monitoring/alerts.yaml");
-        fs::write(
-            &configuration,
-            scrape(&self.kubeconfig(), &rules).to_string(),
-        )
-        .context("cannot write the configuration of Prometheus")?;
+        let kubectl = self.kubectl();
+        let list = |kind| kubectl.json(&["--namespace=kube-system", "get", kind, "-o", "json"]);
+        let (services, slices) = (list("services")?, list("endpointslices")?);
+        let services = services["items"].as_array().into_iter().flatten();
+        let jobs: Vec<Value> = services
+            .filter_map(|service| job(service, &slices))
+            .collect();
+        fs::write(&file, configuration(&jobs, &rules).to_string())
+            .context("cannot write the configuration of Prometheus")?;
         let log = fs::File::create(self.directory.join("logs/prometheus.log"))
             .context("cannot create the log of Prometheus")?;
         let process = self.nodes[0]
             .in_network(program)?
-            .arg(format!("--config.file={}", configuration.display()))
+            .arg(format!("--config.file={}", file.display()))
             .arg(format!(
                 "--storage.tsdb.path={}",
                 directory.join("data").display()
@@ -145,28 +150,47 @@ impl Cluster {
     }
 }
 
-/// Configuration with the job that the annotations of Services ask for. JSON is YAML.
-fn scrape(kubeconfig: &Path, rules: &Path) -> Value {
-    let service = |name: &str| format!("__meta_kubernetes_service_annotation_prometheus_io_{name}");
+/// Configuration with a job for each Service. JSON is YAML.
+fn configuration(jobs: &[Value], rules: &Path) -> Value {
     json!({
         "global": {"scrape_interval": "15s", "evaluation_interval": "15s"},
         "rule_files": [rules],
-        "scrape_configs": [{
-            "job_name": "kubernetes-service-endpoints",
-            "kubernetes_sd_configs": [{"role": "endpoints", "kubeconfig_file": kubeconfig}],
-            // Agents make up their certificates.
-            "tls_config": {"insecure_skip_verify": true},
-            "relabel_configs": [
-                {"source_labels": [service("scrape")], "action": "keep", "regex": "true"},
-                {"source_labels": [service("scheme")], "action": "replace",
-                 "target_label": "__scheme__", "regex": "(https?)"},
-                {"source_labels": [service("path")], "action": "replace",
-                 "target_label": "__metrics_path__", "regex": "(.+)"},
-                {"source_labels": ["__meta_kubernetes_service_name"], "action": "keep",
-                 "regex": "weft-.*"},
-            ],
-        }],
+        "scrape_configs": jobs,
     })
+}
+
+/// The job that the annotations of a Service ask for; none if they ask for nothing. Debian's
+/// Prometheus cannot ask the API itself.
+fn job(service: &Value, slices: &Value) -> Option<Value> {
+    let annotation = |name: &str| {
+        let value = &service["metadata"]["annotations"][format!("prometheus.io/{name}")];
+        value.as_str()
+    };
+    if annotation("scrape") != Some("true") {
+        return None;
+    }
+    let name = service["metadata"]["name"].as_str()?;
+    let own = slices["items"]
+        .as_array()?
+        .iter()
+        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name);
+    let mut targets = Vec::new();
+    for slice in own {
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            for port in slice["ports"].as_array().into_iter().flatten() {
+                let address = endpoint["addresses"][0].as_str()?;
+                targets.push(format!("{address}:{}", port["port"]));
+            }
+        }
+    }
+    Some(json!({
+        "job_name": name,
+        "scheme": annotation("scheme"),
+        "metrics_path": annotation("path"),
+        // Agents make up their certificates.
+        "tls_config": {"insecure_skip_verify": true},
+        "static_configs": [{"targets": targets}],
+    }))
 }
 
 /// A Prometheus that runs, and is ended with this.
