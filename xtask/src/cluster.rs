@@ -277,7 +277,8 @@ fn open_lock(path: &Path) -> anyhow::Result<File> {
 fn lock(directory: &Path) -> anyhow::Result<File> {
     let path = directory.join("lock");
     let file = open_lock(&path)?;
-    for attempt in 0..300 {
+    // Removing the files of several nodes takes minutes on some disks.
+    for attempt in 0..3000 {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(fs::TryLockError::WouldBlock) if is_ending(directory) => {
