@@ -30,12 +30,14 @@ use crate::{
 
 mod addons;
 mod addresses;
+mod alerts;
 mod cgroups;
 mod comparison;
 mod control_plane;
 mod credentials;
 mod e2e;
 mod faults;
+mod former;
 mod forward;
 mod inside;
 mod kubectl;
@@ -44,6 +46,7 @@ mod node;
 mod outcome;
 mod pods;
 mod preflight;
+mod replacement;
 mod segment;
 mod settings;
 mod traffic;
@@ -101,31 +104,48 @@ pub(crate) struct Parts {
 /// Checks this machine, then builds what is missing.
 pub(crate) fn prepare(profile: &str) -> anyhow::Result<Parts> {
     preflight::check()?;
+    workspace::create_private(&directory())?;
+    // Better now than after the builds.
+    drop(lock(&directory())?);
     setup::cluster()?;
-    let _lock = lock_cache(&images::cache()?)?;
-    peers::build_cluster()?;
-    let mut progress = Progress::of(3);
+    let (root, mut archives) = prepare_surroundings()?;
+    let mut progress = Progress::of(2);
     let mut weft = None;
     progress.step("weft", || {
         weft = Some(images::Programs::build(profile)?);
         Ok(())
     })?;
     let weft = weft.context("the build ended without a result")?;
+    progress.step("images of Weft", || {
+        archives.extend(images::weft(&weft, images::TAG, &images::directory())?);
+        Ok(())
+    })?;
+    Ok(Parts {
+        root,
+        images: archives,
+        weft: weft.weft,
+        programs: peers::directory()?.join("bin"),
+    })
+}
+
+/// Builds what several checkouts share: the programs, root file systems and images around Weft.
+fn prepare_surroundings() -> anyhow::Result<(PathBuf, Vec<PathBuf>)> {
+    let cache = images::cache()?;
+    let _lock = lock_cache(&cache)?;
+    peers::build_cluster()?;
+    let mut progress = Progress::of(2);
+    progress.step("root file systems", || {
+        for root in [&debian::NODE, &debian::WEFT_NODE, &debian::WEFT_CONTROLLER] {
+            root.ensure(&cache)?;
+        }
+        Ok(())
+    })?;
     let mut archives = Vec::new();
     progress.step("images of Kubernetes", || {
         archives = images::surroundings()?;
         Ok(())
     })?;
-    progress.step("images of Weft", || {
-        archives.extend(images::weft(&weft)?);
-        Ok(())
-    })?;
-    Ok(Parts {
-        root: debian::NODE.ensure(&images::cache()?)?,
-        images: archives,
-        weft: weft.weft,
-        programs: peers::directory()?.join("bin"),
-    })
+    Ok((debian::NODE.ensure(&cache)?, archives))
 }
 
 impl Parts {
@@ -145,14 +165,17 @@ impl Parts {
         ];
         let order = Order {
             settings: settings.clone(),
-            job,
             root: self.root.clone(),
             programs: self.programs.clone(),
-            images: self.images.clone(),
+            images: match &job {
+                Job::Update { former, .. } => [&self.images[..], &former.images].concat(),
+                _ => self.images.clone(),
+            },
             weft: self.weft.clone(),
             cgroup: format!("weft-cluster-{}", std::process::id()),
             ports,
             directory: directory.clone(),
+            job,
         };
         let file = directory.join("order.json");
         fs::write(&file, serde_json::to_string(&order)?).context("cannot write the order")?;
@@ -254,7 +277,8 @@ fn open_lock(path: &Path) -> anyhow::Result<File> {
 fn lock(directory: &Path) -> anyhow::Result<File> {
     let path = directory.join("lock");
     let file = open_lock(&path)?;
-    for attempt in 0..300 {
+    // Removing the files of several nodes takes minutes on some disks.
+    for attempt in 0..3000 {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(fs::TryLockError::WouldBlock) if is_ending(directory) => {

@@ -61,7 +61,7 @@ const fn part(
 }
 
 /// In the order in which they run: what finds mistakes before what measures.
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 16] = [
     part(
         "server",
         When::Always,
@@ -85,6 +85,12 @@ const PARTS: [Part; 14] = [
     }),
     part("cluster-faults", When::Full, Needs::Cluster, |stage| {
         cluster::prepare(CLUSTER_PROFILE)?.faults(&stage.output)
+    }),
+    part("cluster-update", When::Full, Needs::Cluster, |stage| {
+        cluster::prepare(CLUSTER_PROFILE)?.update(CLUSTER_PROFILE, &stage.output)
+    }),
+    part("cluster-alerts", When::Full, Needs::Cluster, |stage| {
+        cluster::prepare(CLUSTER_PROFILE)?.alerts(&stage.output)
     }),
     part("cluster-kinds", When::Full, Needs::Cluster, |_| {
         cluster::prepare(CLUSTER_PROFILE)?.kinds()

@@ -56,6 +56,13 @@ pub(crate) const WEFT_CONTROLLER: Root = Root {
     packages: &["ca-certificates"],
 };
 
+/// A Prometheus for the alert rules. It runs with this machine's C library, which is of the same
+/// release.
+pub(crate) const PROMETHEUS: Root = Root {
+    name: "root-prometheus",
+    packages: &["prometheus"],
+};
+
 impl Root {
     /// Its directory, made unless it is there.
     pub(crate) fn ensure(&self, cache: &Path) -> anyhow::Result<PathBuf> {

@@ -21,9 +21,11 @@ use crate::{
 pub(crate) const PAUSE: &str = "registry.k8s.io/pause:3.10.2";
 /// The DNS server of the cluster.
 pub(crate) const COREDNS: &str = "registry.k8s.io/coredns/coredns:v1.14.1";
-/// The images of Weft, as deploy/examples/cluster names them.
-pub(crate) const WEFT_NODE: &str = "registry.example.com/weft-node:0.1.0";
-pub(crate) const WEFT_CONTROLLER: &str = "registry.example.com/weft-controller:0.1.0";
+/// The names of Weft's images in deploy/examples/cluster.
+pub(crate) const WEFT_NODE: &str = "registry.example.com/weft-node";
+pub(crate) const WEFT_CONTROLLER: &str = "registry.example.com/weft-controller";
+/// Their tag there.
+pub(crate) const TAG: &str = "0.1.0";
 /// An image with a shell and network programs; Kubernetes' e2e tests run it.
 pub(crate) const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
 
@@ -31,7 +33,7 @@ pub(crate) const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0
 pub(crate) fn run() -> anyhow::Result<()> {
     setup::cluster()?;
     let programs = Programs::build("dist")?;
-    for archive in weft(&programs)? {
+    for archive in weft(&programs, TAG, &directory())? {
         println!("{}", archive.display());
     }
     Ok(())
@@ -44,6 +46,17 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     Ok(cache)
 }
 
+/// Directory of the images of Weft.
+pub(crate) fn directory() -> PathBuf {
+    workspace::target().join("images")
+}
+
+/// A source tree of Weft and the directory of what is built from it.
+pub(crate) struct Sources {
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
+}
+
 /// The programs of Weft that images have.
 pub(crate) struct Programs {
     pub(crate) weft: PathBuf,
@@ -51,19 +64,33 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Builds them with a cargo profile. `weft-cni` is copied to nodes whose C library may be older,
-    /// so it brings its own.
+    /// Builds them with a cargo profile.
     pub(crate) fn build(profile: &str) -> anyhow::Result<Self> {
+        let sources = Sources {
+            root: workspace::root().to_owned(),
+            target: workspace::target(),
+        };
         if profile == "dev" {
             // The tests need the same program: nothing is built twice.
             suites::build()?;
-        } else {
-            let mut weft = cargo();
-            weft.args(["build", "--locked", "--profile", profile]);
-            process::run(weft.args(["--package", "weft", "--bin", "weft"]))?;
+            return Self::build_cni(&sources, profile);
         }
+        Self::build_from(&sources, profile)
+    }
+
+    /// Builds them from other sources than this checkout's.
+    pub(crate) fn build_from(sources: &Sources, profile: &str) -> anyhow::Result<Self> {
+        let mut weft = sources.cargo();
+        weft.args(["build", "--locked", "--profile", profile]);
+        process::run(weft.args(["--package", "weft", "--bin", "weft"]))?;
+        Self::build_cni(sources, profile)
+    }
+
+    /// Builds `weft-cni` next to a `weft` that is there. It is copied to nodes whose C library may be
+    /// older, so it brings its own.
+    fn build_cni(sources: &Sources, profile: &str) -> anyhow::Result<Self> {
         let host = host_target()?;
-        let mut weft_cni = cargo();
+        let mut weft_cni = sources.cargo();
         // Naming a target keeps the flag away from procedural macros.
         weft_cni
             .env("RUSTFLAGS", "-C target-feature=+crt-static")
@@ -72,11 +99,21 @@ impl Programs {
         process::run(&mut weft_cni)?;
         // The directory of the profile `dev` has another name.
         let directory = if profile == "dev" { "debug" } else { profile };
-        let target = workspace::target();
+        let target = &sources.target;
         Ok(Self {
             weft: target.join(directory).join("weft"),
             weft_cni: target.join(host).join(directory).join("weft-cni"),
         })
+    }
+}
+
+impl Sources {
+    fn cargo(&self) -> Command {
+        let mut command = cargo();
+        command
+            .current_dir(&self.root)
+            .env("CARGO_TARGET_DIR", &self.target);
+        command
     }
 }
 
@@ -89,16 +126,16 @@ fn host_target() -> anyhow::Result<String> {
         .context("rustc does not name its host")
 }
 
-/// Writes the archives of weft-node and weft-controller; returns their paths.
-pub(crate) fn weft(programs: &Programs) -> anyhow::Result<[PathBuf; 2]> {
-    let (cache, output) = (cache()?, workspace::target().join("images"));
-    fs::create_dir_all(&output).context("cannot create target/images")?;
+/// Writes the archives of weft-node and weft-controller into a directory; returns their paths.
+pub(crate) fn weft(programs: &Programs, tag: &str, output: &Path) -> anyhow::Result<[PathBuf; 2]> {
+    let cache = cache()?;
+    fs::create_dir_all(output).with_context(|| format!("cannot create {}", output.display()))?;
     let node_root = debian::WEFT_NODE.ensure(&cache)?;
     let controller_root = debian::WEFT_CONTROLLER.ensure(&cache)?;
-    let node = Layer::new(&output, "weft-node")?;
+    let node = Layer::new(output, "weft-node")?;
     node.stripped(&programs.weft, "usr/local/bin/weft")?;
     node.stripped(&programs.weft_cni, "usr/local/bin/weft-cni")?;
-    let controller = Layer::new(&output, "weft-controller")?;
+    let controller = Layer::new(output, "weft-controller")?;
     controller.stripped(&programs.weft, "usr/local/bin/weft")?;
     let archives = ["weft-node.tar", "weft-controller.tar"].map(|name| output.join(name));
     let command = &["weft", "--help"];
@@ -111,8 +148,9 @@ pub(crate) fn weft(programs: &Programs) -> anyhow::Result<[PathBuf; 2]> {
             [&*controller_root, &controller.0],
         ),
     ] {
+        let name = format!("{name}:{tag}");
         let image = Image {
-            names: &[name],
+            names: &[&name],
             entrypoint: &[],
             command,
             user,

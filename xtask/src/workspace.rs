@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use serde::Serialize;
 
 /// The root of the checkout.
 pub(crate) fn root() -> &'static Path {
@@ -28,6 +29,16 @@ pub(crate) fn create_private(directory: &Path) -> anyhow::Result<()> {
     builder
         .create(directory)
         .with_context(|| format!("create {}", directory.display()))
+}
+
+/// Writes what a run found as JSON, and makes the directory for it.
+pub(crate) fn write_result(file: &Path, found: &impl Serialize) -> anyhow::Result<()> {
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+    }
+    fs::write(file, serde_json::to_string_pretty(found)? + "\n")
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Removes what an earlier run found: an old result must not pass for a new one.

@@ -10,6 +10,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
+    former::{self, Former},
     kubectl::Kubectl,
     node::Node,
     settings::{Agents, Families, MainPlugin, ProxyMode, Settings},
@@ -17,9 +18,11 @@ use super::{
 use crate::{images, process, workspace};
 
 /// Installs Weft as docs/install.md says: a copy of `deploy/` with this cluster's values in
-/// `settings.yaml`, and an overlay for what the arguments change.
+/// `settings.yaml`, and an overlay for what the arguments change. An earlier version is installed as
+/// its own `deploy/` has it.
 pub(super) fn install_weft(
     settings: &Settings,
+    former: Option<&Former>,
     directory: &Path,
     kubectl: &Kubectl<'_>,
 ) -> anyhow::Result<()> {
@@ -28,8 +31,12 @@ pub(super) fn install_weft(
         fs::remove_dir_all(&deploy).context("cannot remove an old copy of deploy/")?;
     }
     let mut copy = Command::new("cp");
-    copy.arg("--recursive")
-        .arg(workspace::root().join("deploy"));
+    match former {
+        Some(former) => copy.arg("--recursive").arg(&former.deploy),
+        None => copy
+            .arg("--recursive")
+            .arg(workspace::root().join("deploy")),
+    };
     process::run(copy.arg(&deploy))?;
     set_values(
         &deploy.join("examples/cluster/settings.yaml"),
@@ -38,7 +45,11 @@ pub(super) fn install_weft(
     let overlay = deploy.join("examples/make-cluster");
     fs::create_dir_all(&overlay).context("cannot create the overlay")?;
     let kustomization = overlay.join("kustomization.yaml");
-    fs::write(&kustomization, overlay_of(settings).to_string())
+    let content = match former {
+        Some(_) => overlay_of_former(),
+        None => overlay_of(settings),
+    };
+    fs::write(&kustomization, content.to_string())
         .with_context(|| format!("cannot write {}", kustomization.display()))?;
     kubectl.run(&["apply", "-k", &path(&deploy.join("crds"))])?;
     kubectl.run(&[
@@ -118,13 +129,24 @@ fn overlay_of(settings: &Settings) -> Value {
         "kind": "Kustomization",
         // Two controllers on one node would share its ports.
         "resources": [if settings.nodes == 1 { "../one-node" } else { "../cluster" }],
-        "components": ["../../dashboard"],
+        "components": ["../../monitoring", "../../dashboard"],
         "configMapGenerator": [{
             "name": "weft-proxy",
             "namespace": "kube-system",
             "literals": [format!("config={}", proxy_configuration(settings))],
         }],
         "patches": patches,
+    })
+}
+
+/// Version 0.1.0 as its example for a cluster has it, with the images that it was built into.
+fn overlay_of_former() -> Value {
+    let images = [images::WEFT_NODE, images::WEFT_CONTROLLER];
+    json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["../cluster"],
+        "images": images.map(|name| json!({"name": name, "newTag": former::TAG})),
     })
 }
 
@@ -307,7 +329,7 @@ mod tests {
     use crate::cluster::settings::Network;
 
     #[test]
-    fn an_overlay_without_arguments_changes_nothing_but_adds_the_live_page() {
+    fn an_overlay_without_arguments_changes_nothing_but_adds_monitoring_and_the_live_page() {
         let overlay = overlay_of(&Settings {
             nodes: 3,
             network: Network::Weft,
@@ -317,6 +339,9 @@ mod tests {
             cni: MainPlugin::Bridge,
         });
         assert_eq!(overlay["patches"], json!([]));
-        assert_eq!(overlay["components"], json!(["../../dashboard"]));
+        assert_eq!(
+            overlay["components"],
+            json!(["../../monitoring", "../../dashboard"])
+        );
     }
 }

@@ -1,6 +1,10 @@
 //! A check of pod addresses by three sources: the API, the pods' network namespaces, the daemons.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -8,17 +12,23 @@ use serde_json::Value;
 use super::{inside::Cluster, kubectl::Kubectl, node::Node, settings::Network};
 use crate::process;
 
+/// Time after which the daemon has released an address whose DEL never came: it waits for three
+/// sweeps, and for five minutes at least.
+const SWEEP: Duration = Duration::from_mins(8);
+
 /// Prints each address that a container's network namespace has.
 const LIST: &str = "for pid in $(pgrep -x pause); do \
     nsenter --target $pid --net ip -o address show dev eth0 scope global 2>/dev/null; done";
 
 /// Fails if an address has two holders, if the API and the pods disagree, or if a daemon holds an
-/// address that no pod has. Waits for pods that are just ending.
+/// address that no pod has. Waits for pods that are just ending, and for the daemons' sweeps.
 pub(super) fn check(cluster: &Cluster) -> anyhow::Result<usize> {
-    Kubectl::wait_for("agreement about addresses", || {
-        compare(cluster).map(|_| true)
+    let number = Cell::new(0);
+    Kubectl::wait_up_to(SWEEP, "agreement about addresses", || {
+        number.set(compare(cluster)?);
+        Ok(true)
     })?;
-    compare(cluster)
+    Ok(number.get())
 }
 
 fn compare(cluster: &Cluster) -> anyhow::Result<usize> {

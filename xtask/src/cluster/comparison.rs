@@ -7,10 +7,11 @@ use anyhow::{bail, ensure};
 use super::{
     Finish, Job, Parts,
     e2e::Selection,
+    former::Former,
     outcome,
     settings::{Agents, Families, MainPlugin, Network, ProxyMode, Settings},
 };
-use crate::oci;
+use crate::{debian, images, oci};
 
 /// A kind of cluster that is compared.
 pub(super) struct Arm {
@@ -103,6 +104,31 @@ impl Parts {
         outcome
     }
 
+    /// A rolling update from version 0.1.0.
+    pub(crate) fn update(&self, profile: &str, output: &Path) -> anyhow::Result<()> {
+        let job = Job::Update {
+            former: Former::build(profile)?,
+            results: results(output, "update"),
+        };
+        let outcome = self.finish(&WEFT_NFTABLES.settings(), job)?;
+        outcome::write(output)?;
+        outcome
+    }
+
+    /// The alert rules, for an hour in which nothing is wrong.
+    pub(crate) fn alerts(&self, output: &Path) -> anyhow::Result<()> {
+        let job = Job::Alerts {
+            prometheus: debian::PROMETHEUS
+                .ensure(&images::cache()?)?
+                .join("usr/bin/prometheus"),
+            minutes: 60,
+            results: results(output, "alerts"),
+        };
+        let outcome = self.finish(&WEFT_NFTABLES.settings(), job)?;
+        outcome::write(output)?;
+        outcome
+    }
+
     /// Many pods with Weft and with host-local and kube-proxy, for the ratio of their figures.
     pub(crate) fn pods(&self, output: &Path) -> anyhow::Result<()> {
         for arm in [&WEFT_NFTABLES, &KUBE_PROXY] {
@@ -177,11 +203,12 @@ impl Parts {
         Ok(())
     }
 
-    /// The short run of CI: `weft check` and a dozen tests.
+    /// The short run of CI: `weft check`, a dozen tests and one kill.
     pub(crate) fn slice(&self, output: &Path) -> anyhow::Result<()> {
         let arm = &WEFT_NFTABLES;
         let tests = self.selection(arm, output, "slice", SLICE, &[])?;
-        self.finish(&arm.settings(), Job::Tests(tests))?
+        let results = results(output, "slice-faults");
+        self.finish(&arm.settings(), Job::Slice { tests, results })?
     }
 
     /// Does a job to its end. The outer error says that a person stopped it: nothing else is to be

@@ -5,7 +5,6 @@
 //! rules are what they should be.
 
 use std::{
-    fs,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -23,12 +22,14 @@ use super::{
     traffic::{Seen, Traffic},
     workload::Workload,
 };
-use crate::process;
+use crate::{process, workspace};
 
 /// The node whose disk is filled; the last one is rebooted, and would lose it.
 pub(super) const FULL_NODE: u8 = 2;
 /// Time for which processes stay away.
 const OUTAGE: Duration = Duration::from_secs(60);
+/// Time between two changes of the number of pods.
+const CHURN: Duration = Duration::from_secs(4);
 
 /// A fault, and what it may do to connections.
 struct Fault {
@@ -45,7 +46,7 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "kill -9 of each Weft process in turn, three rounds",
         allowed: 0.0,
-        run: kill_processes,
+        run: |cluster| kill_processes(cluster, 3),
     },
     Fault {
         name: "kill -9 of kubelet and containerd",
@@ -84,6 +85,20 @@ const FAULTS: &[Fault] = &[
     },
 ];
 
+/// The update of an earlier version, which is installed when the cluster starts.
+const UPDATE: &[Fault] = &[Fault {
+    name: "rolling update from 0.1.0 (9ecddb9) to this version",
+    allowed: 0.0,
+    run: update,
+}];
+
+/// The fault for which CI has time.
+const ONE_KILL: &[Fault] = &[Fault {
+    name: "kill -9 of each Weft process in turn",
+    allowed: 0.0,
+    run: |cluster| kill_processes(cluster, 1),
+}];
+
 /// Observations of one fault.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Observed {
@@ -102,11 +117,25 @@ pub(super) struct Observed {
 impl Cluster {
     /// Runs every fault; fails at the end if one was not survived.
     pub(super) fn run_faults(&mut self, results: &Path) -> anyhow::Result<()> {
+        self.run_each(FAULTS, results)
+    }
+
+    /// Updates the earlier version that is installed.
+    pub(super) fn run_update(&mut self, results: &Path) -> anyhow::Result<()> {
+        self.run_each(UPDATE, results)
+    }
+
+    /// Kills every process of Weft once.
+    pub(super) fn run_one_kill(&mut self, results: &Path) -> anyhow::Result<()> {
+        self.run_each(ONE_KILL, results)
+    }
+
+    fn run_each(&mut self, faults: &[Fault], results: &Path) -> anyhow::Result<()> {
         let kubectl = self.kubectl();
         let steady = Workload::create(&kubectl, "steady", 6)?;
         let changing = Workload::create(&kubectl, "changing", 3)?;
         let mut observed = Vec::new();
-        for fault in FAULTS {
+        for fault in faults {
             eprintln!("fault: {}", fault.name);
             let began = Instant::now();
             let outcome = self.survive(fault, &steady, &changing);
@@ -125,7 +154,7 @@ impl Cluster {
             };
             eprintln!("  {}", row.text());
             observed.push(row);
-            write(results, &observed)?;
+            workspace::write_result(results, &observed)?;
         }
         let errors: Vec<String> = observed
             .iter()
@@ -191,10 +220,10 @@ impl Cluster {
         };
         for node in &self.nodes {
             let pod = self.pod_of_weft(&node.name())?;
-            // With the flags of the proxy that runs there.
+            // With the flags of the proxy that runs there; errors show what goes to stderr.
             let diff = format!(
                 "weft proxy --proxy-mode={} --hostname-override=$NODE_NAME \
-                 --cluster-cidr=$CLUSTER_CIDR diff",
+                 --cluster-cidr=$CLUSTER_CIDR diff >&2",
                 self.settings.proxy_mode.flag()
             );
             let words = ["--namespace=kube-system", "exec", &pod, container, "--"];
@@ -232,17 +261,12 @@ impl Observed {
     }
 }
 
-fn write(file: &Path, observed: &[Observed]) -> anyhow::Result<()> {
-    if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot create {}", directory.display()))?;
-    }
-    fs::write(file, serde_json::to_string_pretty(observed)? + "\n")
-        .with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// Scales a Deployment up and down for as long as the work takes.
-fn under_churn(cluster: &Cluster, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// Scales the Deployment `changing` up and down in turn for as long as the work takes.
+pub(super) fn under_churn(
+    cluster: &Cluster,
+    interval: Duration,
+    work: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let churn = scope.spawn(|| {
@@ -254,7 +278,7 @@ fn under_churn(cluster: &Cluster, work: impl FnOnce() -> anyhow::Result<()>) -> 
                 // The API server may be away.
                 let _ = kubectl.run(&[&words[..], &[&number]].concat());
                 replicas = 15 - replicas;
-                thread::sleep(Duration::from_secs(4));
+                thread::sleep(interval);
             }
         });
         let outcome = work();
@@ -264,14 +288,14 @@ fn under_churn(cluster: &Cluster, work: impl FnOnce() -> anyhow::Result<()>) -> 
     })
 }
 
-fn kill_processes(cluster: &mut Cluster) -> anyhow::Result<()> {
+fn kill_processes(cluster: &mut Cluster, rounds: u32) -> anyhow::Result<()> {
     let programs: &[&str] = match cluster.settings.agents {
         Agents::Separate => &["^weft proxy", "^weft ipam", "^weft routes", "^weft cni"],
         Agents::Node => &["^weft node", "^weft cni"],
     };
     let cluster = &*cluster;
-    under_churn(cluster, || {
-        for _ in 0..3 {
+    under_churn(cluster, CHURN, || {
+        for _ in 0..rounds {
             for program in programs {
                 for node in &cluster.nodes {
                     // It may be waiting for its next start.
@@ -289,7 +313,7 @@ fn kill_processes(cluster: &mut Cluster) -> anyhow::Result<()> {
 
 fn kill_kubelet(cluster: &mut Cluster) -> anyhow::Result<()> {
     let cluster = &*cluster;
-    under_churn(cluster, || {
+    under_churn(cluster, CHURN, || {
         for node in &cluster.nodes {
             for program in ["bin/kubelet ", "bin/containerd "] {
                 node.kill(program)?;
@@ -345,14 +369,30 @@ fn switch_mode(cluster: &mut Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Everything of Weft that is rolled out.
+const ROLLED_OUT: [&str; 2] = ["daemonset/weft-node", "deployment/weft-controller"];
+
 fn roll_out(cluster: &mut Cluster) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
-    for name in ["daemonset/weft-node", "deployment/weft-controller"] {
+    for name in ROLLED_OUT {
         let namespace = "--namespace=kube-system";
         kubectl.run(&[namespace, "rollout", "restart", name])?;
         kubectl.run(&[namespace, "rollout", "status", name, "--timeout=240s"])?;
     }
     Ok(())
+}
+
+fn update(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let cluster = &*cluster;
+    under_churn(cluster, CHURN, || {
+        cluster.reinstall()?;
+        for name in ROLLED_OUT {
+            let words = ["--namespace=kube-system", "rollout", "status", name];
+            let kubectl = cluster.kubectl();
+            kubectl.run(&[&words[..], &["--timeout=240s"]].concat())?;
+        }
+        Ok(())
+    })
 }
 
 fn delete_node(cluster: &mut Cluster) -> anyhow::Result<()> {

@@ -19,7 +19,9 @@ use super::{
     control_plane::ControlPlane,
     credentials,
     e2e::Selection,
-    faults, forward,
+    faults,
+    former::Former,
+    forward,
     kubectl::Kubectl,
     node::{Node, Places},
     segment,
@@ -56,8 +58,18 @@ pub(crate) enum Job {
     Once,
     /// Run Kubernetes' end-to-end tests.
     Tests(Selection),
+    /// Run end-to-end tests, then kill every process of Weft once.
+    Slice { tests: Selection, results: PathBuf },
     /// Cause faults and check what becomes of them; write what was seen to a file.
     Faults { results: PathBuf },
+    /// Install an earlier version of Weft and update it; write what was seen to a file.
+    Update { former: Former, results: PathBuf },
+    /// Watch the alert rules with a Prometheus; write what was seen to a file.
+    Alerts {
+        prometheus: PathBuf,
+        minutes: u64,
+        results: PathBuf,
+    },
     /// Start many pods, measure and check them; write the figures to a file.
     Pods { results: PathBuf },
 }
@@ -88,7 +100,17 @@ pub(super) fn run(order: &Path) -> anyhow::Result<()> {
         }
         Job::Once => Ok(()),
         Job::Tests(selection) => cluster.run_tests(selection),
+        Job::Slice { tests, results } => {
+            cluster.run_tests(tests)?;
+            cluster.run_one_kill(results)
+        }
         Job::Faults { results } => cluster.run_faults(results),
+        Job::Update { results, .. } => cluster.run_update(results),
+        Job::Alerts {
+            prometheus,
+            minutes,
+            results,
+        } => cluster.run_alerts(prometheus, *minutes, results),
         Job::Pods { results } => cluster.run_pods(results),
     }
 }
@@ -149,7 +171,11 @@ impl Cluster {
             nodes,
             control_plane,
         };
-        progress.step("installation", || cluster.install())?;
+        let former = match &order.job {
+            Job::Update { former, .. } => Some(former),
+            _ => None,
+        };
+        progress.step("installation", || cluster.install(former))?;
         progress.step("nodes ready", || cluster.wait_for_nodes())?;
         progress.step("DNS", || {
             cluster.kubectl().run(&[
@@ -179,7 +205,8 @@ impl Cluster {
         self.directory.join("credentials/admin.kubeconfig")
     }
 
-    fn install(&self) -> anyhow::Result<()> {
+    /// Installs an earlier version of Weft if there is one, else this checkout's.
+    fn install(&self, former: Option<&Former>) -> anyhow::Result<()> {
         let settings = self.settings.clone();
         let kubectl = self.kubectl();
         Kubectl::wait_for("Nodes", || {
@@ -192,7 +219,7 @@ impl Cluster {
             kubectl.run(&["label", "node", &node.name(), &zone, "--overwrite"])?;
         }
         match settings.network {
-            Network::Weft => addons::install_weft(&settings, &self.directory, &kubectl)?,
+            Network::Weft => addons::install_weft(&settings, former, &self.directory, &kubectl)?,
             Network::KubeProxy => {
                 addons::install_kube_proxy(
                     &settings,
@@ -209,7 +236,7 @@ impl Cluster {
 
     /// Applies the manifests again, after a change of the settings.
     pub(super) fn reinstall(&self) -> anyhow::Result<()> {
-        addons::install_weft(&self.settings, &self.directory, &self.kubectl())
+        addons::install_weft(&self.settings, None, &self.directory, &self.kubectl())
     }
 
     /// Waits until the pods of Weft on every node are ready.
@@ -240,8 +267,9 @@ impl Cluster {
     /// Runs `weft check`, and prints its table.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let mut check = self.nodes[0].in_network(&self.weft)?;
+        let image = format!("{}:{}", images::WEFT_NODE, images::TAG);
         check
-            .args(["check", "--image", images::WEFT_NODE, "--kubeconfig"])
+            .args(["check", "--image", &image, "--kubeconfig"])
             .arg(self.kubeconfig());
         process::run(&mut check)
     }

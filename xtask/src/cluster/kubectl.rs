@@ -79,7 +79,16 @@ impl Kubectl<'_> {
         what: &str,
         is_true: impl Fn() -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + LIMIT;
+        Self::wait_up_to(LIMIT, what, is_true)
+    }
+
+    /// As [`Self::wait_for`], with another limit.
+    pub(crate) fn wait_up_to(
+        limit: Duration,
+        what: &str,
+        is_true: impl Fn() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
         loop {
             let answer = is_true();
             if matches!(answer, Ok(true)) {
@@ -87,8 +96,8 @@ impl Kubectl<'_> {
             }
             if Instant::now() > deadline {
                 return match answer {
-                    Err(error) => Err(error.context(format!("no {what} after {LIMIT:?}"))),
-                    Ok(_) => bail!("no {what} after {LIMIT:?}"),
+                    Err(error) => Err(error.context(format!("no {what} after {limit:?}"))),
+                    Ok(_) => bail!("no {what} after {limit:?}"),
                 };
             }
             thread::sleep(Duration::from_millis(200));

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
+    alerts::Watched,
     comparison::ARMS,
     e2e::{Finding, Results, State},
     faults::Observed,
@@ -31,8 +32,15 @@ pub(super) fn write(output: &Path) -> anyhow::Result<()> {
     ] {
         tables.extend(tests(&found, set, title, &arms)?);
     }
-    if let Some(faults) = read::<Vec<Observed>>(&found.join("faults.json"))? {
+    let mut faults = Vec::new();
+    for name in ["faults.json", "update.json"] {
+        faults.extend(read::<Vec<Observed>>(&found.join(name))?.unwrap_or_default());
+    }
+    if !faults.is_empty() {
         tables.push(table_of_faults(&faults));
+    }
+    if let Some(watched) = read::<Watched>(&found.join("alerts.json"))? {
+        tables.push(table_of_alerts(&watched));
     }
     let figures = |arm: &str| read::<Figures>(&found.join(format!("pods-{arm}.json")));
     let (ours, theirs) = (figures("weft-nftables")?, figures("kube-proxy")?);
@@ -164,6 +172,20 @@ fn table_of_faults(faults: &[Observed]) -> Value {
         "title": "Faults",
         "columns": ["fault", "result", "connections", "failed", "addresses checked"],
         "rows": rows,
+    })
+}
+
+fn table_of_alerts(watched: &Watched) -> Value {
+    let names: Vec<&str> = watched.fired.keys().map(String::as_str).collect();
+    json!({
+        "title": "Alert rules on a cluster in which nothing is wrong",
+        "columns": ["minutes", "targets", "rules", "fired"],
+        "rows": [[
+            watched.minutes.to_string(),
+            watched.targets.to_string(),
+            watched.rules.to_string(),
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") },
+        ]],
     })
 }
 

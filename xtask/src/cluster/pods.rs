@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::BufReader,
     path::Path,
     process::{Child, Stdio},
@@ -19,12 +18,15 @@ use super::{addresses, inside::Cluster, kubectl::Kubectl, settings::Families};
 use crate::{
     images::AGNHOST,
     process::{self, Progress},
+    workspace,
 };
 
 /// Pods that start one after another.
 const SINGLE: u32 = 40;
 /// Pods that start at the same time on one node.
 const BURST: u32 = 100;
+/// Pods that kubelet allows on a node.
+const MOST_PODS: usize = 110;
 /// Pods that end by themselves.
 const JOBS: u32 = 300;
 const JOBS_AT_ONCE: u32 = 30;
@@ -51,11 +53,13 @@ impl Cluster {
     /// Measures, checks and writes the figures.
     pub(super) fn run_pods(&self, results: &Path) -> anyhow::Result<()> {
         let mut figures = Figures::default();
-        let mut progress = Progress::of(5);
+        let mut progress = Progress::of(7);
         progress.step("view of a pod", || self.check_view())?;
         progress.step("kubectl logs, exec and port-forward", || {
             self.check_commands()
         })?;
+        progress.step("restarts of a StatefulSet", || self.check_stateful_set())?;
+        progress.step("drain of a node", || self.check_drain())?;
         progress.step("pods one after another", || {
             let mut times = self.start_one_by_one()?;
             times.sort_by(f64::total_cmp);
@@ -75,13 +79,8 @@ impl Cluster {
         figures.sandbox_p50 = bucket_quantile(&buckets, 0.5);
         figures.sandbox_p99 = bucket_quantile(&buckets, 0.99);
         addresses::check(self).context("after all pods")?;
-        let text = serde_json::to_string_pretty(&figures)?;
-        eprintln!("{text}");
-        if let Some(directory) = results.parent() {
-            fs::create_dir_all(directory).context("cannot create the directory of results")?;
-        }
-        fs::write(results, text + "\n")
-            .with_context(|| format!("cannot write {}", results.display()))
+        eprintln!("{}", serde_json::to_string_pretty(&figures)?);
+        workspace::write_result(results, &figures)
     }
 
     /// MTU, addresses and name server as a pod sees them.
@@ -189,7 +188,13 @@ impl Cluster {
         }))?;
         kubectl.run(&["rollout", "status", "deployment/burst", "--timeout=600s"])?;
         let seconds = began.elapsed().as_secs_f64();
-        addresses::check(self).context("with the burst")?;
+        let own = format!("--field-selector=spec.nodeName={}", node.name());
+        let words = ["get", "pods", "--all-namespaces", &own, "-o", "name"];
+        let others = kubectl.output(&words)?.lines().count() - BURST as usize;
+        let fill = format!("--replicas={}", MOST_PODS - others);
+        kubectl.run(&["scale", "deployment/burst", &fill])?;
+        kubectl.run(&["rollout", "status", "deployment/burst", "--timeout=600s"])?;
+        addresses::check(self).context("with a full node")?;
         kubectl.run(&["delete", "deployment", "burst"])?;
         let words = ["wait", "--for=delete", "pod", "--selector=app=burst"];
         kubectl.run(&[&words[..], &["--timeout=300s"]].concat())?;

@@ -39,6 +39,8 @@ pub struct Nftables<K> {
     /// Depth of the next full read: the kernel may have refused something that should not
     /// have been there.
     depth: Depth,
+    /// The unused chains that a full sync removes.
+    unused: Unused,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,13 @@ impl<K: Kernel> Nftables<K> {
             options,
             known: None,
             depth: Depth::Reachable,
+            unused: Unused::All,
         }
+    }
+
+    /// Has full syncs leave as many unused chains as a running proxy keeps.
+    pub(crate) fn leave_spare_chains(&mut self) {
+        self.unused = Unused::BeyondSpare;
     }
 
     /// The kernel it writes to.
@@ -158,7 +166,7 @@ impl<K: Kernel> Nftables<K> {
             written: Written::default(),
             undo: Vec::new(),
         };
-        let written = write_all(&mut writer, &mut observed, services);
+        let written = write_all(&mut writer, &mut observed, services, self.unused);
         let Writer {
             state,
             branches,
@@ -395,6 +403,7 @@ fn write_all(
     writer: &mut Writer<'_>,
     observed: &mut Observed,
     services: Vec<Arc<Service>>,
+    unused: Unused,
 ) -> Result<(), Failure> {
     let settings = writer.state.settings.clone();
     let addresses = node_port_addresses(&settings).map(Step::Add);
@@ -429,7 +438,7 @@ fn write_all(
     leftovers.extend(observed.leftovers(settings.family));
     writer.add(None, leftovers)?;
     writer.commit()?;
-    writer.remove_unused(Unused::All)
+    writer.remove_unused(unused)
 }
 
 /// Has a front that several Services name stay with the one that the kernel has it for.

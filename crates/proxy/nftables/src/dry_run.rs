@@ -80,6 +80,7 @@ fn written(
     let structure = dry_run.structure().map_err(SyncError::unreadable)?;
     let options = structure.as_ref().map(TableOptions::of).unwrap_or_default();
     let mut backend = Nftables::with_options(dry_run, options);
+    backend.leave_spare_chains();
     backend.sync(desired, settings, Scope::Full)?;
     let changes = std::mem::take(&mut backend.kernel().changes);
     let sets = Program::of(settings, options).sets;

@@ -5,6 +5,7 @@
 //! to an earlier state.
 
 use std::{
+    future::pending,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
@@ -15,7 +16,10 @@ use std::{
 
 use futures::FutureExt;
 use kube::Client;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, timeout},
+};
 use weft_model::is_older_version;
 
 use super::{
@@ -40,6 +44,8 @@ pub(crate) struct ServerTraits {
     /// Streaming lists in a row without an end mark: servers before 1.27 ignore the parameter and
     /// simply watch.
     unmarked: AtomicU32,
+    /// Wakes informers that wait because the server could not be reached: it has answered another.
+    answered: Notify,
 }
 
 /// A streaming list that is silent for this long is taken to have no end mark.
@@ -56,6 +62,11 @@ pub(crate) struct Reflector<K: Object> {
     server: Arc<ServerTraits>,
     hook: Option<WatchErrorHook>,
     backoff: Backoff,
+    /// Back-off of new lists after an expired version. It is apart because such an answer comes from
+    /// a server that works, usually right after one that did not.
+    relist_backoff: Backoff,
+    /// The last request found no server.
+    unreached: bool,
     known: String,
     /// The server said that the known version lies beyond its present one: it lags, or its storage
     /// went back in time, as after restoring a backup.
@@ -101,6 +112,8 @@ impl<K: Object> Reflector<K> {
             server,
             hook,
             backoff: Backoff::for_watches(),
+            relist_backoff: Backoff::for_watches(),
+            unreached: false,
             known: String::new(),
             beyond_current: false,
             in_pages: false,
@@ -165,17 +178,29 @@ impl<K: Object> Reflector<K> {
             Verdict::Refused => InformerState::Waiting(WaitReason::Refused),
             _ => InformerState::Waiting(WaitReason::Unreachable),
         };
-        let delay = self
-            .backoff
+        let backoff = match verdict {
+            Verdict::Expired => &mut self.relist_backoff,
+            _ => &mut self.backoff,
+        };
+        let delay = backoff
             .next(fastrand::f64())
             .max(error.retry_after().unwrap_or_default());
         tracing::warn!(informer = %self.shared.key, %error, state = state.name(), ?delay, "cannot follow the server");
         self.shared.set_state(state);
         // Discards an older hint: only one that comes during the wait may cut Retry-After short.
         let _outdated = self.shared.recheck.notified().now_or_never();
+        let server_answers = async {
+            if self.unreached {
+                self.server.answered.notified().await;
+            } else {
+                // A watch that ends at once is not tried again for another's sake.
+                pending().await
+            }
+        };
         tokio::select! {
             () = sleep(delay) => {}
             () = self.shared.recheck.notified() => {}
+            () = server_answers => {}
         }
         next
     }
@@ -446,11 +471,16 @@ impl<K: Object> Reflector<K> {
     }
 
     async fn open(
-        &self,
+        &mut self,
         method: &'static str,
         uri: &str,
     ) -> Result<kube::client::Body, WatchError> {
-        self.idle(open(&self.client, method, uri, None)).await
+        let opened = self.idle(open(&self.client, method, uri, None)).await;
+        self.unreached = matches!(opened, Err(WatchError::Connection(_)));
+        if opened.is_ok() {
+            self.server.answered.notify_waiters();
+        }
+        opened
     }
 
     /// Bounds a wait for the server: a dead peer never answers and never closes.

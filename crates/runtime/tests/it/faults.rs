@@ -13,9 +13,45 @@ use weft_runtime::{
     WaitReason, WatchSpec, reconcile_with,
 };
 
-use crate::harness::{
-    CustomKind, Harness, Note, configmaps, drain_initial, eventually, next, reaches,
+use crate::{
+    harness::{CustomKind, Harness, Note, configmaps, drain_initial, eventually, next, reaches},
+    valve::Valve,
 };
+
+#[tokio::test(start_paused = true)]
+async fn after_a_long_outage_one_answer_brings_back_all_informers() {
+    let harness = Harness::embedded().await;
+    harness.create("a", "1").await;
+    let valve = Valve::open();
+    let cache = Cache::new(valve.before(&harness.client));
+    let informers = [
+        harness.spec(),
+        WatchSpec::all(),
+        WatchSpec::all().labels("!absent").unwrap(),
+    ]
+    .map(|spec| cache.informer::<Note>(&spec));
+    let mut subscriptions = informers.each_ref().map(|informer| informer.subscribe());
+    for subscription in &mut subscriptions {
+        drain_initial(subscription).await;
+    }
+    valve.set_open(false);
+    harness.update("a", "2").await;
+    // Their versions are gone when they come back.
+    harness.server().faults().compact();
+    sleep(Duration::from_mins(10)).await;
+    valve.set_open(true);
+    // They wait for half a minute at least, unless somebody finds that the server is back.
+    let began = Instant::now();
+    let newcomer = cache.informer::<Note>(&WatchSpec::all().labels("!other").unwrap());
+    drain_initial(&mut newcomer.subscribe()).await;
+    for subscription in &mut subscriptions {
+        assert!(
+            matches!(next(subscription).await, Change::Updated { new, .. } if new.text() == "2")
+        );
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_list_is_a_state_not_a_loop_and_recovers() {

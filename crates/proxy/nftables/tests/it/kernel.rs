@@ -930,6 +930,12 @@ fn what_would_be_written_loads_by_nft_and_differs_from_nothing() {
             world.sync();
             let text = differences(&mut kernel, &world.desired, &world.settings).unwrap();
             assert_eq!(text, "");
+            // The chain for eleven endpoints stays for a while: no mistake of anyone.
+            world.put(&slice(family, "plain", 1..5));
+            world.sync();
+            lab.program("nft", &["list", "chain", word, TABLE, "pick-11"]);
+            let text = differences(&mut kernel, &world.desired, &world.settings).unwrap();
+            assert_eq!(text, "");
             cleanup(family).unwrap();
         }
     });
