@@ -24,7 +24,7 @@ pub use backend::{
     AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, KernelRefusal, ReadBudget,
     Repair, RepairedPart, RuleCount, RuleOwner, Scope, SyncError, SyncReport,
 };
-pub use endpoint::{Endpoint, Slice, SlicePort};
+pub use endpoint::{Endpoint, EndpointHints, Slice, SlicePort};
 pub use frontend::Frontend;
 pub use model::{Effect, Model, Problem};
 pub use quarantine::Quarantine;
