@@ -4,7 +4,7 @@
 //! [`Quarantine`](crate::Quarantine) then leaves those Services out and has the rest written.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fmt,
     ops::{AddAssign, SubAssign},
     sync::Arc,
@@ -13,10 +13,7 @@ use std::{
 
 use weft_model::ObjectKey;
 
-use crate::{Service, Settings};
-
-/// All Services of one family that should be served.
-pub type Desired = BTreeMap<ObjectKey, Arc<Service>>;
+use crate::{Desired, Service, Settings};
 
 /// The part of the kernel's state that a sync reads and writes.
 #[derive(Clone, Copy, Debug)]

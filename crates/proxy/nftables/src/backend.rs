@@ -92,10 +92,10 @@ impl<K: Kernel> Nftables<K> {
 
     fn full(&mut self, desired: &Desired, settings: &Settings) -> Result<SyncReport, SyncError> {
         self.known = None;
-        for service in desired.values() {
+        for service in desired.unordered() {
             refuse_unwritable(service)?;
         }
-        let services = in_order(desired.values().cloned());
+        let services = in_order(desired.unordered().cloned());
         let (written, _) = self.reconcile(services, settings)?;
         Ok(self.report(written, true))
     }
@@ -526,8 +526,7 @@ fn write_changed(
     changed: &BTreeSet<ObjectKey>,
 ) -> Result<(), Failure> {
     // Services that go first: another may name their fronts.
-    let (gone, rest): (Vec<_>, Vec<_>) =
-        changed.iter().partition(|key| !desired.contains_key(*key));
+    let (gone, rest): (Vec<_>, Vec<_>) = changed.iter().partition(|key| !desired.contains_key(key));
     let mut queue: VecDeque<ObjectKey> = gone.into_iter().chain(rest).cloned().collect();
     while let Some(key) = queue.pop_front() {
         let new = desired.get(&key);
@@ -577,8 +576,10 @@ fn is_urgent(service: &Service) -> bool {
 /// The most important first, the others by name.
 fn in_order(services: impl Iterator<Item = Arc<Service>>) -> Vec<Arc<Service>> {
     let mut services: Vec<Arc<Service>> = services.collect();
-    services.sort_by(|a, b| (!is_urgent(a), &a.key).cmp(&(!is_urgent(b), &b.key)));
-    services
+    services.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    let (mut first, rest): (Vec<_>, Vec<_>) = services.into_iter().partition(|s| is_urgent(s));
+    first.extend(rest);
+    first
 }
 
 /// True if we created the table, in this version of the program or another.
