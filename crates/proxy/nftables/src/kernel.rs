@@ -54,7 +54,7 @@ pub enum KernelError {
     Refused {
         /// The change, by its place.
         change: usize,
-        /// The element, by its place, if it is a change of elements.
+        /// The element, or the expression of a rule, by its place, if the kernel said so.
         element: Option<usize>,
         /// The kernel's error by what can be done about it.
         reason: Reason,
