@@ -137,7 +137,9 @@ pub(crate) fn weft(programs: &Programs, tag: &str, output: &Path) -> anyhow::Res
     node.stripped(&programs.weft_cni, "usr/local/bin/weft-cni")?;
     let controller = Layer::new(output, "weft-controller")?;
     controller.stripped(&programs.weft, "usr/local/bin/weft")?;
-    let archives = ["weft-node.tar", "weft-controller.tar"].map(|name| output.join(name));
+    // Nodes have the archives of several versions in one directory.
+    let archives =
+        ["weft-node", "weft-controller"].map(|name| output.join(format!("{name}-{tag}.tar")));
     let command = &["weft", "--help"];
     for (archive, name, user, layers) in [
         (&archives[0], WEFT_NODE, None, [&*node_root, &node.0]),

@@ -6,7 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, IgnoredAny, MapAccess},
 };
-use weft_model::SharedStr;
+use weft_model::{ObjectKey, SharedStr};
 
 use crate::object::{Owner, Pairs};
 
@@ -22,8 +22,10 @@ use crate::object::{Owner, Pairs};
     bound = "A: Deserialize<'de> + Default"
 )]
 pub struct Metadata<A: Default = Skipped> {
-    /// The object's name.
-    pub name: Box<str>,
+    /// The object's name, which keys made from it share. Not interned: hardly two objects have the
+    /// same.
+    #[serde(deserialize_with = "not_interned")]
+    pub name: SharedStr,
     /// The object's namespace.
     pub namespace: Option<SharedStr>,
     /// The object's UID.
@@ -44,6 +46,14 @@ pub struct Metadata<A: Default = Skipped> {
 }
 
 impl<A: Default> Metadata<A> {
+    /// Namespace and name, without a copy of either.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey {
+            namespace: self.namespace.clone().filter(|text| !text.is_empty()),
+            name: self.name.clone(),
+        }
+    }
+
     /// Returns whether a deletion timestamp is set.
     pub fn is_terminating(&self) -> bool {
         self.deletion_timestamp
@@ -62,6 +72,20 @@ impl<A: Default> Metadata<A> {
             })
             .collect()
     }
+}
+
+fn not_interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SharedStr, D::Error> {
+    struct Visitor;
+    impl de::Visitor<'_> for Visitor {
+        type Value = SharedStr;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<SharedStr, E> {
+            Ok(SharedStr::new(text))
+        }
+    }
+    deserializer.deserialize_str(Visitor)
 }
 
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
@@ -197,6 +221,9 @@ macro_rules! projection {
             fn name(&self) -> &str {
                 &self.metadata.name
             }
+            fn key(&self) -> $crate::ObjectKey {
+                self.metadata.key()
+            }
             fn namespace(&self) -> Option<&str> {
                 self.metadata.namespace.as_deref()
             }
@@ -250,6 +277,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(object.key().to_string(), "n/p");
+        let name = object.key().name;
+        assert!(std::ptr::eq(name.as_str(), object.name()), "shared");
         assert!(object.is_terminating());
         assert_eq!(
             object.labels().collect::<Vec<_>>(),

@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use super::{faults::under_churn, inside::Cluster, kubectl::Kubectl, workload::Workload};
 use crate::{process, workspace};
 
-/// Where Prometheus answers in node 1's network.
+/// Address of Prometheus in node 1's network.
 const ADDRESS: &str = "127.0.0.1:19090";
 /// The alert that a removed table fires.
 const EXPECTED: &str = "WeftProxyElementsAreChangedByOthers";
 
-/// What the rules said of the healthy cluster.
+/// Alerts of a cluster in which nothing is wrong.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Watched {
     pub(super) minutes: u64,

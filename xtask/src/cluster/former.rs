@@ -19,7 +19,7 @@ const COMMIT: &str = "9ecddb9af21a50324818e25d989ac5f609d9e690";
 /// Tag of its images. Their version is that of this checkout's images.
 pub(super) const TAG: &str = "9ecddb9";
 
-/// What is installed before the update.
+/// Manifests and images that are installed before the update.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Former {
     /// Its `deploy/`.

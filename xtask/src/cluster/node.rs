@@ -16,7 +16,7 @@ use super::{
     cgroups::Cgroups,
     machine::Machine,
     segment,
-    settings::{Settings, node_name},
+    settings::{Network, Settings, node_name},
 };
 use crate::process;
 
@@ -72,8 +72,8 @@ impl Node {
             programs: places.programs.to_owned(),
             images: places.images.to_vec(),
             credentials: places.directory.join("credentials"),
-            // Every second one takes them from Weft's image, as the manifests offer.
-            with_plugins: number != 2,
+            // The second one takes them from Weft's image, as the manifests offer.
+            with_plugins: number != 2 || settings.network == Network::KubeProxy,
             disk: (places.small_disk == Some(number)).then_some(DISK_MEGABYTES),
             directory: directory.clone(),
             name,

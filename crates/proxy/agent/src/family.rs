@@ -166,11 +166,16 @@ impl FamilyLoop {
             return Ok(());
         }
         let started = Instant::now();
-        let (mut work, result) = tokio::task::spawn_blocking(move || {
+        let (mut work, result) = if kind == SyncKind::Partial && work.is_short() {
             let result = work.sync(kind, now);
             (work, result)
-        })
-        .await?;
+        } else {
+            tokio::task::spawn_blocking(move || {
+                let result = work.sync(kind, now);
+                (work, result)
+            })
+            .await?
+        };
         let took = started.elapsed();
         self.report_quarantine(&mut work);
         let summary = match &result {
@@ -182,7 +187,7 @@ impl FamilyLoop {
         match result {
             Ok(report) => {
                 self.succeeded(&report, took);
-                self.open_health_checks(&work.health_checks.clone()).await;
+                self.open_health_checks(&work.health_checks).await;
                 self.open_localhost_ports(&work.localhost);
             }
             Err(failure) => self.failed(failure, took),

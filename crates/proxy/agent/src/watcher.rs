@@ -172,13 +172,13 @@ impl Watcher {
         match change {
             Change::Added { new, .. } | Change::Updated { new, .. } => {
                 let key = new.key();
-                self.update(|_, content| {
+                self.update(|content| {
                     problems.extend(content.model.set_service(&key, &new.spec, &new.status));
                 });
             }
             Change::Deleted { last, .. } => {
                 let key = last.key();
-                self.update(|_, content| content.model.remove_service(&key));
+                self.update(|content| content.model.remove_service(&key));
             }
             Change::Undecodable(object) => problems.push(Problem {
                 kind: "Service",
@@ -206,7 +206,7 @@ impl Watcher {
                 // Changes from before this process started say nothing about its latency.
                 let trigger = new.trigger_time().filter(|time| *time > self.started);
                 let service = ObjectKey::new(new.namespace(), new.service());
-                changed = self.update(|_, content| {
+                changed = self.update(|content| {
                     let before = content.model.revision();
                     problems.extend(content.model.set_slice(&key, new.view()));
                     if content.model.revision() != before
@@ -223,7 +223,7 @@ impl Watcher {
             Change::Deleted { last, .. } => {
                 let key = last.key();
                 let service = ObjectKey::new(last.namespace(), last.service());
-                changed = self.update(|_, content| {
+                changed = self.update(|content| {
                     content.model.remove_slice(&key);
                     content.triggers.remove(&service);
                 });
@@ -243,25 +243,41 @@ impl Watcher {
         }
     }
 
-    /// Applies a change to every family, and wakes those that it changes: a sync counts as queued
-    /// from now on, even if the loop is busy. Returns whether there was one.
-    fn update(&self, mut take: impl FnMut(IpFamily, &mut Content)) -> bool {
+    /// Applies a change of Services or slices to every family, and wakes those that it changes.
+    /// Returns whether there was one.
+    fn update(&self, mut take: impl FnMut(&mut Content)) -> bool {
         let mut any = false;
+        for (family, inbox) in &self.inboxes {
+            let mut content = inbox.lock();
+            let before = content.model.revision();
+            take(&mut content);
+            if before != content.model.revision() {
+                any = true;
+                self.queue(*family, inbox);
+            }
+        }
+        any
+    }
+
+    /// Applies a change that may also be one of settings.
+    fn update_settings(&self, mut take: impl FnMut(IpFamily, &mut Content)) {
         for (family, inbox) in &self.inboxes {
             let mut content = inbox.lock();
             let before = (content.model.revision(), content.settings.clone());
             take(*family, &mut content);
-            if before == (content.model.revision(), content.settings.clone()) {
-                continue;
+            if before.0 != content.model.revision() || before.1 != content.settings {
+                self.queue(*family, inbox);
             }
-            any = true;
-            let now = ClockReading::now();
-            self.health.with(|health| health.queued(*family, now));
-            self.metrics
-                .sync_queued(*family, now.wall.as_duration().as_secs_f64());
-            inbox.wake();
         }
-        any
+    }
+
+    /// Wakes a family's loop: a sync counts as queued from now on, even if the loop is busy.
+    fn queue(&self, family: IpFamily, inbox: &Inbox) {
+        let now = ClockReading::now();
+        self.health.with(|health| health.queued(family, now));
+        self.metrics
+            .sync_queued(family, now.wall.as_duration().as_secs_f64());
+        inbox.wake();
     }
 
     fn node(&mut self, change: Change<NodeView>) {
@@ -300,7 +316,7 @@ impl Watcher {
             _ => !known.addresses.is_empty(),
         };
         self.progress.node |= enough;
-        self.update(|family, content| {
+        self.update_settings(|family, content| {
             let settings = self.settings(family);
             content.model.set_zone(node.zone());
             if content.settings != settings {
@@ -329,7 +345,7 @@ impl Watcher {
             }
             Some(Change::Synced) => {}
         }
-        self.update(|family, content| {
+        self.update_settings(|family, content| {
             content.settings.service_networks = self.service_networks(family);
         });
     }

@@ -4,7 +4,7 @@
 //! [`Quarantine`](crate::Quarantine) then leaves those Services out and has the rest written.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     error::Error,
     fmt,
     ops::{AddAssign, SubAssign},
@@ -14,10 +14,7 @@ use std::{
 
 use weft_model::{ObjectKey, error_text};
 
-use crate::{Service, Settings};
-
-/// All Services of one family that should be served.
-pub type Desired = BTreeMap<ObjectKey, Arc<Service>>;
+use crate::{Desired, Service, Settings};
 
 /// The part of the kernel's state that a sync reads and writes.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +27,17 @@ pub enum Scope<'a> {
 
 /// Programs Services into a kernel, for one family.
 pub trait Backend: Send {
+    /// True if a partial sync of these Services takes well under a millisecond: then it needs no
+    /// thread that may block, and two switches between threads would cost more than the sync.
+    fn is_short(
+        &self,
+        _desired: &Desired,
+        _settings: &Settings,
+        _changed: &BTreeSet<ObjectKey>,
+    ) -> bool {
+        false
+    }
+
     /// Makes the kernel's rules match `desired`.
     ///
     /// A partial sync that fails is followed by a full one at once, so an error means that the full

@@ -37,7 +37,7 @@ impl<'a> Reconciler<'a> {
         for service in removed {
             reconciler.forget(service);
         }
-        for service in desired.values() {
+        for service in desired.unordered() {
             reconciler.serve(service);
         }
         reconciler

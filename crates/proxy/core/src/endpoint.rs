@@ -5,11 +5,11 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use weft_model::{IpFamily, Protocol, SharedStr, parse_sloppy};
+use weft_model::{IpFamily, Protocol, SharedStr};
 
 use crate::{
     frontend::{port_number, protocol},
-    objects::{Hint, SliceEndpoint, SlicePortSpec, SliceView},
+    objects::{FirstAddress, Hint, SliceEndpoint, SlicePortSpec, SliceView},
 };
 
 /// One address behind a Service.
@@ -29,10 +29,29 @@ pub struct Endpoint {
     pub terminating: bool,
     /// Runs on this node.
     pub local: bool,
+    /// Zones and nodes that should use it; `None` for an endpoint without hints, as most are.
+    pub hints: Option<Box<EndpointHints>>,
+}
+
+/// Topology hints of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointHints {
     /// Zones that should use it, from `hints.forZones`.
-    pub zone_hints: Box<[SharedStr]>,
+    pub zones: Box<[SharedStr]>,
     /// Nodes that should use it, from `hints.forNodes`.
-    pub node_hints: Box<[SharedStr]>,
+    pub nodes: Box<[SharedStr]>,
+}
+
+impl Endpoint {
+    /// Zones that should use it.
+    pub fn zone_hints(&self) -> &[SharedStr] {
+        self.hints.as_ref().map_or(&[], |hints| &hints.zones)
+    }
+
+    /// Nodes that should use it.
+    pub fn node_hints(&self) -> &[SharedStr] {
+        self.hints.as_ref().map_or(&[], |hints| &hints.nodes)
+    }
 }
 
 /// A port that the endpoints of a slice have.
@@ -90,21 +109,28 @@ fn derive_endpoint(
     node: &str,
     problems: &mut Vec<String>,
 ) -> Option<Endpoint> {
-    let text = endpoint.addresses.first()?;
-    let address = parse_sloppy(text).filter(|address| IpFamily::of(*address) == family);
-    let Some(address) = address else {
-        problems.push(format!("endpoint {text:?} is not an {family} address"));
-        return None;
+    let address = match &endpoint.address {
+        FirstAddress::None => return None,
+        FirstAddress::Ip(address) if IpFamily::of(*address) == family => *address,
+        other => {
+            problems.push(format!("endpoint {other} is not an {family} address"));
+            return None;
+        }
     };
     let names = |hints: &[Hint]| hints.iter().map(|hint| hint.name.clone()).collect();
+    let hints = endpoint.hints.as_ref().map(|hints| EndpointHints {
+        zones: names(&hints.for_zones),
+        nodes: names(&hints.for_nodes),
+    });
     Some(Endpoint {
         address,
         ready: endpoint.conditions.ready.unwrap_or(true),
         serving: endpoint.conditions.serving.unwrap_or(true),
         terminating: endpoint.conditions.terminating.unwrap_or(false),
         local: !node.is_empty() && endpoint.node_name.as_deref() == Some(node),
-        zone_hints: names(&endpoint.hints.for_zones),
-        node_hints: names(&endpoint.hints.for_nodes),
+        hints: hints
+            .filter(|hints| *hints != EndpointHints::default())
+            .map(Box::new),
     })
 }
 

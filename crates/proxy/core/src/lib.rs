@@ -9,6 +9,7 @@ mod address;
 pub mod backend;
 pub mod config;
 pub mod conntrack;
+mod desired;
 mod endpoint;
 mod frontend;
 mod model;
@@ -21,10 +22,11 @@ mod settings;
 mod slices;
 
 pub use backend::{
-    AuditReport, Backend, ChainCount, Desired, Deviation, ElementCount, KernelRefusal, ReadBudget,
-    Repair, RepairedPart, RuleCount, RuleOwner, Scope, SyncError, SyncReport,
+    AuditReport, Backend, ChainCount, Deviation, ElementCount, KernelRefusal, ReadBudget, Repair,
+    RepairedPart, RuleCount, RuleOwner, Scope, SyncError, SyncReport,
 };
-pub use endpoint::{Endpoint, Slice, SlicePort};
+pub use desired::Desired;
+pub use endpoint::{Endpoint, EndpointHints, Slice, SlicePort};
 pub use frontend::Frontend;
 pub use model::{Effect, Model, Problem};
 pub use quarantine::Quarantine;

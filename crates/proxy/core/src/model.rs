@@ -59,8 +59,9 @@ pub struct Model {
     family: IpFamily,
     node: NodeFacts,
     entries: HashMap<ObjectKey, Entry>,
-    /// The Service of each slice. An update may move a slice to another Service.
-    slices: HashMap<ObjectKey, ObjectKey>,
+    /// The Service of each slice, in the slice's namespace. An update may move a slice to another
+    /// Service.
+    slices: HashMap<ObjectKey, SharedStr>,
     dirty: BTreeSet<ObjectKey>,
     revision: u64,
 }
@@ -68,7 +69,8 @@ pub struct Model {
 /// The state of one Service name. Service and slices may arrive in either order.
 #[derive(Debug, Default)]
 struct Entry {
-    frontends: Vec<Frontend>,
+    /// Shared with `derived`.
+    frontends: Box<[Arc<Frontend>]>,
     slices: Slices,
     derived: Option<Arc<Service>>,
 }
@@ -132,12 +134,26 @@ impl Model {
             self.remove_slice(key);
             return Vec::new();
         };
-        let service = ObjectKey::new(key.namespace.as_deref(), view.service);
-        if self.slices.get(key) != Some(&service) {
+        if self
+            .slices
+            .get(key)
+            .is_none_or(|known| **known != *view.service)
+        {
             self.remove_slice(key);
-            self.slices.insert(key.clone(), service.clone());
+            // The Service's own copy of its name, if the Service is known.
+            let service = service_of(key, SharedStr::new(view.service));
+            let known = self.entries.get_key_value(&service);
+            let name = known.map_or(service.name, |(known, _)| known.name.clone());
+            self.slices.insert(key.clone(), name);
         }
-        let entry = self.entries.entry(service.clone()).or_default();
+        let Some(name) = self.slices.get(key) else {
+            return Vec::new();
+        };
+        let service = service_of(key, name.clone());
+        let entry = match self.entries.get_mut(&service) {
+            Some(entry) => entry,
+            None => self.entries.entry(service.clone()).or_default(),
+        };
         if entry.slices.set(&key.name, slice) {
             self.touch(service);
         }
@@ -155,6 +171,7 @@ impl Model {
         let Some(service) = self.slices.remove(key) else {
             return;
         };
+        let service = service_of(key, service);
         if let Some(entry) = self.entries.get_mut(&service)
             && entry.slices.remove(&key.name)
         {
@@ -210,9 +227,11 @@ impl Model {
 
     fn set_frontends(&mut self, key: &ObjectKey, frontends: Vec<Frontend>) {
         let known = self.entries.get(key);
-        if known.map_or(&[][..], |entry| &entry.frontends) == frontends {
+        let known = known.map_or(&[][..], |entry| &entry.frontends);
+        if known.iter().map(|known| &**known).eq(&frontends) {
             return;
         }
+        let frontends = frontends.into_iter().map(Arc::new).collect();
         self.entries.entry(key.clone()).or_default().frontends = frontends;
         self.touch(key.clone());
     }
@@ -226,6 +245,14 @@ impl Problem {
             effect,
             what,
         }
+    }
+}
+
+/// The Service of this name in the namespace of a slice.
+fn service_of(slice: &ObjectKey, name: SharedStr) -> ObjectKey {
+    ObjectKey {
+        namespace: slice.namespace.clone(),
+        name,
     }
 }
 

@@ -4,8 +4,10 @@ use serde::Deserialize;
 use weft_model::{SharedStr, null_is_default};
 
 mod decoded;
+mod first_address;
 
 pub use decoded::{DecodeError, Object};
+pub use first_address::FirstAddress;
 
 /// Label whose presence says that another proxy serves the Service.
 pub const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
@@ -116,17 +118,16 @@ pub struct LoadBalancerIngress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SliceEndpoint {
-    /// Only the first address is used.
-    #[serde(deserialize_with = "null_is_default")]
-    pub addresses: Box<[Box<str>]>,
+    /// The first of `addresses`; the others are not used.
+    #[serde(rename = "addresses", deserialize_with = "null_is_default")]
+    pub address: FirstAddress,
     /// Readiness and termination.
     #[serde(deserialize_with = "null_is_default")]
     pub conditions: Conditions,
     /// The node that it runs on.
     pub node_name: Option<SharedStr>,
-    /// Zones and nodes that should use it.
-    #[serde(deserialize_with = "null_is_default")]
-    pub hints: Hints,
+    /// Zones and nodes that should use it. Few endpoints have any.
+    pub hints: Option<Box<Hints>>,
 }
 
 /// `conditions` of an endpoint.

@@ -418,7 +418,7 @@ impl Search<'_> {
         self.is_accepted = true;
         self.trial = None;
         let accepted = self.quarantine.held.keys();
-        let accepted = accepted.filter(|key| self.desired.contains_key(*key));
+        let accepted = accepted.filter(|key| self.desired.contains_key(key));
         for key in accepted.cloned().collect::<Vec<_>>() {
             self.quarantine.held.remove(&key);
             self.quarantine.changes.accepted.push(key);
@@ -493,7 +493,7 @@ impl Search<'_> {
                 (false, _) => both,
                 (true, false) => unproven,
                 (true, true) => {
-                    let is_in = |key: &&ObjectKey| self.desired.contains_key(*key);
+                    let is_in = |key: &&ObjectKey| self.desired.contains_key(key);
                     named.iter().filter(is_in).cloned().collect()
                 }
             };
@@ -523,7 +523,7 @@ impl Search<'_> {
     fn unproven(&self) -> Vec<ObjectKey> {
         let unwritten = self.quarantine.unwritten.iter();
         unwritten
-            .filter(|key| self.desired.contains_key(*key))
+            .filter(|key| self.desired.contains_key(key))
             .cloned()
             .collect()
     }

@@ -100,8 +100,8 @@ fn topology(endpoints: &[PortEndpoint<'_>], node: &NodeFacts) -> Topology {
     let ready = || endpoints.iter().filter(|candidate| is_ready(candidate));
     let all_and_one_of_us = |topology| {
         let has_hints = |candidate: &PortEndpoint<'_>| match topology {
-            Topology::SameNode => !candidate.endpoint.node_hints.is_empty(),
-            _ => !candidate.endpoint.zone_hints.is_empty(),
+            Topology::SameNode => !candidate.endpoint.node_hints().is_empty(),
+            _ => !candidate.endpoint.zone_hints().is_empty(),
         };
         ready().all(has_hints) && ready().any(|candidate| is_hinted(candidate, topology, node))
     };
@@ -114,10 +114,10 @@ fn topology(endpoints: &[PortEndpoint<'_>], node: &NodeFacts) -> Topology {
 fn is_hinted(candidate: &PortEndpoint<'_>, topology: Topology, node: &NodeFacts) -> bool {
     match topology {
         Topology::None => true,
-        Topology::SameNode => candidate.endpoint.node_hints.contains(&node.name),
+        Topology::SameNode => candidate.endpoint.node_hints().contains(&node.name),
         Topology::SameZone => node
             .zone
             .as_ref()
-            .is_some_and(|zone| candidate.endpoint.zone_hints.contains(zone)),
+            .is_some_and(|zone| candidate.endpoint.zone_hints().contains(zone)),
     }
 }

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use weft_model::{ObjectKey, Protocol, SharedStr};
@@ -41,8 +42,8 @@ impl fmt::Display for PortId {
 /// One port of a Service with the endpoints that this node uses for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Addresses, ports and policies that clients see.
-    pub frontend: Frontend,
+    /// Addresses, ports and policies that clients see; shared with the [`Model`](crate::Model).
+    pub frontend: Arc<Frontend>,
     /// Endpoints for traffic that may leave the node, sorted.
     pub cluster: Box<[SocketAddr]>,
     /// Endpoints of this node, for traffic that must stay on it, sorted.
@@ -69,7 +70,7 @@ impl ServicePort {
         self.has_endpoints && !(self.frontend.external_local && self.local.is_empty())
     }
 
-    fn derive(frontend: &Frontend, endpoints: &[PortEndpoint<'_>], node: &NodeFacts) -> Self {
+    fn derive(frontend: &Arc<Frontend>, endpoints: &[PortEndpoint<'_>], node: &NodeFacts) -> Self {
         let selection = select(frontend, endpoints, node);
         let serving = if frontend.protocol == Protocol::Udp {
             let answering = endpoints
@@ -112,7 +113,7 @@ impl Service {
     /// Combines a Service's ports with its slices.
     pub(crate) fn derive(
         key: &ObjectKey,
-        frontends: &[Frontend],
+        frontends: &[Arc<Frontend>],
         slices: &Slices,
         node: &NodeFacts,
     ) -> Self {

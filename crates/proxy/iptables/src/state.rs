@@ -72,7 +72,7 @@ pub(crate) struct Update {
 
 impl State {
     pub(crate) fn of(desired: &Desired, settings: &Settings, options: Options) -> Self {
-        let endpoints = desired.values().map(|s| s.endpoint_count()).sum();
+        let endpoints = desired.unordered().map(|s| s.endpoint_count()).sum();
         let comments = endpoints <= LARGE_CLUSTER_ENDPOINTS;
         let mut expected = Expected::without_services(settings, options);
         let mut services = HashMap::with_capacity(desired.len());
@@ -226,7 +226,7 @@ impl State {
                 endpoints -= old.service.endpoint_count();
                 without_local_endpoints -= WithoutLocalEndpoints::of(&old.service);
             }
-            if let Some(new) = desired.get(*key) {
+            if let Some(new) = desired.get(key) {
                 endpoints += new.endpoint_count();
                 without_local_endpoints += WithoutLocalEndpoints::of(new);
             }

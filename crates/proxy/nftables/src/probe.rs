@@ -80,7 +80,13 @@ fn name_feature(error: KernelError, changes: &[Change]) -> KernelError {
             change: TableChange::AddRule(rule),
             ..
         }) => {
-            let names: BTreeSet<String> = rule.expressions.iter().map(Expression::name).collect();
+            // A kernel that does not say which leaves all of the rule's.
+            let refused = cause
+                .place
+                .element
+                .and_then(|place| rule.expressions.get(place..=place));
+            let refused = refused.unwrap_or(&rule.expressions);
+            let names: BTreeSet<String> = refused.iter().map(Expression::name).collect();
             let names: Vec<String> = names.into_iter().collect();
             format!("rule {} ({})", rule.chain, names.join(", "))
         }

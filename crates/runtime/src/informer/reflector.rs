@@ -65,8 +65,7 @@ pub(crate) struct Reflector<K: Object> {
     /// Back-off of new lists after an expired version. It is apart because such an answer comes from
     /// a server that works, usually right after one that did not.
     relist_backoff: Backoff,
-    /// The last request found no server.
-    unreached: bool,
+    contact: Contact,
     known: String,
     /// The server said that the known version lies beyond its present one: it lags, or its storage
     /// went back in time, as after restoring a backup.
@@ -78,6 +77,14 @@ pub(crate) struct Reflector<K: Object> {
     /// Listed objects that only a state older than the known one can contain; they are held back
     /// until the version of the list is known. Almost always empty.
     suspects: Vec<(K, usize)>,
+}
+
+/// The result of the last request, as far as the connection is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contact {
+    Reached,
+    /// No server was found.
+    Failed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +120,7 @@ impl<K: Object> Reflector<K> {
             hook,
             backoff: Backoff::for_watches(),
             relist_backoff: Backoff::for_watches(),
-            unreached: false,
+            contact: Contact::Reached,
             known: String::new(),
             beyond_current: false,
             in_pages: false,
@@ -190,11 +197,10 @@ impl<K: Object> Reflector<K> {
         // Discards an older hint: only one that comes during the wait may cut Retry-After short.
         let _outdated = self.shared.recheck.notified().now_or_never();
         let server_answers = async {
-            if self.unreached {
-                self.server.answered.notified().await;
-            } else {
+            match self.contact {
+                Contact::Failed => self.server.answered.notified().await,
                 // A watch that ends at once is not tried again for another's sake.
-                pending().await
+                Contact::Reached => pending().await,
             }
         };
         tokio::select! {
@@ -476,7 +482,10 @@ impl<K: Object> Reflector<K> {
         uri: &str,
     ) -> Result<kube::client::Body, WatchError> {
         let opened = self.idle(open(&self.client, method, uri, None)).await;
-        self.unreached = matches!(opened, Err(WatchError::Connection(_)));
+        self.contact = match &opened {
+            Err(WatchError::Connection(_)) => Contact::Failed,
+            _ => Contact::Reached,
+        };
         if opened.is_ok() {
             self.server.answered.notify_waiters();
         }

@@ -9,8 +9,8 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use weft_apiserver::{Cut, Fault, Times, Verb};
 use weft_runtime::{
-    Action, Cache, Change, Controller, ControllerState, DegradedReason, InformerState, ObjectKey,
-    WaitReason, WatchSpec, reconcile_with,
+    Action, Cache, Change, Controller, ControllerState, DegradedReason, Informer, InformerState,
+    ObjectKey, WaitReason, WatchSpec, reconcile_with,
 };
 
 use crate::{
@@ -30,7 +30,7 @@ async fn after_a_long_outage_one_answer_brings_back_all_informers() {
         WatchSpec::all().labels("!absent").unwrap(),
     ]
     .map(|spec| cache.informer::<Note>(&spec));
-    let mut subscriptions = informers.each_ref().map(|informer| informer.subscribe());
+    let mut subscriptions = informers.each_ref().map(Informer::subscribe);
     for subscription in &mut subscriptions {
         drain_initial(subscription).await;
     }

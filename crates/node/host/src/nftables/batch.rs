@@ -167,7 +167,13 @@ impl Batch {
             }
             TableChange::AddRule(rule) => {
                 let request = message(family, NEW_RULE, FLAG_CREATE | FLAG_APPEND);
-                self.single(rule.write(table, request));
+                let (request, starts) = rule.write(table, request);
+                self.messages.push(request);
+                self.positions.push(Position {
+                    change: self.changes,
+                    first: 0,
+                    starts,
+                });
             }
             TableChange::FlushChain(chain) => {
                 let request = message(family, DELETE_RULE, 0);
@@ -261,8 +267,8 @@ impl Batch {
         bytes
     }
 
-    /// The change that a message belongs to, counted from the frame's beginning, and of elements
-    /// the one at an offset in it.
+    /// The change that a message belongs to, counted from the frame's beginning, and the element or
+    /// expression at an offset in it.
     pub(super) fn place(&self, message: u32, offset: Option<u32>) -> Option<Place> {
         let index = usize::try_from(message).ok()?.checked_sub(1)?;
         let position = self.positions.get(index)?;
@@ -282,7 +288,7 @@ impl Batch {
 pub struct Place {
     /// The change, in the order of adding.
     pub change: usize,
-    /// Of a change to elements, which, if the kernel said so.
+    /// Of a change to elements, which one; of a rule, which expression; if the kernel said so.
     pub element: Option<usize>,
 }
 

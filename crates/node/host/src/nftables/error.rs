@@ -10,7 +10,7 @@ use crate::NetlinkError;
 /// One message that the kernel refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The change, and of elements the one that was refused.
+    /// The change, and of elements or expressions the one that was refused.
     pub place: Place,
     /// The kernel's error by what can be done about it.
     pub reason: Reason,

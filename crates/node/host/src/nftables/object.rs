@@ -258,18 +258,22 @@ impl Chain {
 }
 
 impl Rule {
-    pub(super) fn write(&self, table: &str, request: Request) -> Request {
+    /// Also returns the beginning of each expression, from the beginning of the message.
+    pub(super) fn write(&self, table: &str, request: Request) -> (Request, Vec<u32>) {
+        let mut starts = Vec::with_capacity(self.expressions.len());
         let request = request.text(1, table).text(2, &self.chain);
         let request = request.with_nested(4, |mut list| {
             for expression in &self.expressions {
+                starts.push(u32::try_from(list.len()).unwrap_or(u32::MAX));
                 list = list.with_nested(LIST_ELEMENT, |element| expression.write(element));
             }
             list
         });
-        match &self.comment {
+        let request = match &self.comment {
             Some(text) => request.with(7, &comment(text)),
             None => request,
-        }
+        };
+        (request, starts)
     }
 
     pub(super) fn read(read: Read<'_>) -> Option<Self> {

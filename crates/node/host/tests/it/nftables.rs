@@ -330,9 +330,10 @@ fn a_refused_batch_names_the_change_and_the_element_and_leaves_nothing() {
             comment: None,
         });
         let outcome = nftables.commit(&batch(family, &[chain("more"), nowhere]));
+        // The expression of the rule.
         let place = Place {
             change: 1,
-            element: None,
+            element: Some(0),
         };
         assert_eq!(refused(outcome), (place, Reason::Missing));
         let unknown = TableChange::AddRule(Rule {

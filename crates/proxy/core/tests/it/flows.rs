@@ -34,7 +34,9 @@ fn flow(destination: &str, answered_by: &str) -> FlowEnds {
 const CLUSTER: &str = "10.96.0.1:53";
 
 fn desired(service: &Arc<Service>) -> Desired {
-    [(service.key.clone(), service.clone())].into()
+    [(service.key.clone(), service.clone())]
+        .into_iter()
+        .collect()
 }
 
 #[test]

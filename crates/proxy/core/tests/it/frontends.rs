@@ -1,12 +1,14 @@
 //! Frontends derived from Services: families, addresses, policies and invalid values.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use weft_model::{IpFamily, Protocol};
 use weft_proxy::{Effect, Frontend};
 
 use crate::world::{derive, model, port, service, set, texts};
 
-fn frontend(spec: &Value) -> Frontend {
+fn frontend(spec: &Value) -> Arc<Frontend> {
     port(&[service(spec, &json!([]))]).frontend
 }
 

@@ -518,7 +518,7 @@ fn random_refusals_leave_the_rest_as_it_should_be() {
 fn without_affinity_time(service: &Service) -> Arc<Service> {
     let mut service = service.clone();
     for port in &mut service.ports {
-        port.frontend.affinity = Some(0);
+        Arc::make_mut(&mut port.frontend).affinity = Some(0);
     }
     Arc::new(service)
 }
