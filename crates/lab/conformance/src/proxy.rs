@@ -12,6 +12,7 @@ use clap::Args;
 use crate::{Outcome, arguments::Common};
 
 mod arm;
+mod bare_watcher;
 mod cluster;
 mod figures;
 mod lower_bound;
@@ -26,9 +27,10 @@ mod trial;
 mod verdict;
 
 use arm::{Arm, Proxies};
+use bare_watcher::BareWatcher;
 use cluster::Cluster;
 use testbed::Programs;
-use trial::{Effort, Setting, Trial};
+use trial::{ADDED, Effort, Setting, Trial};
 
 /// Set for the process that runs in namespaces of its own.
 const INSIDE: &str = "WEFT_CONFORMANCE_INSIDE";
@@ -119,6 +121,11 @@ fn run_inside() -> anyhow::Result<()> {
 
 fn compare(arguments: &Arguments) -> anyhow::Result<()> {
     let arms = arguments.arms();
+    let most = arguments.sizes().into_iter().max().unwrap_or_default();
+    ensure!(
+        most <= ADDED,
+        "cannot compare at {most} Services: expected at most {ADDED}"
+    );
     if arms.iter().any(|arm| !arm.calls_iptables()) {
         testbed::find("nft")
             .context("cannot run kube-proxy in nftables mode (package nftables)")?;
@@ -137,6 +144,7 @@ fn compare(arguments: &Arguments) -> anyhow::Result<()> {
             kube_proxy: peer("kube-proxy")?,
             newest_kube_proxy: peer("kube-proxy-newest")?,
         },
+        watcher: BareWatcher::start(&arguments.kubeconfig)?,
         kubeconfig: arguments.kubeconfig.canonicalize()?,
         effort: arguments.effort(),
     };

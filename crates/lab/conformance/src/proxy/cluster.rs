@@ -32,8 +32,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Connects, and removes objects of an earlier run.
     pub(crate) async fn connect(kubeconfig: &Path) -> anyhow::Result<Self> {
-        let read = Kubeconfig::read_from(kubeconfig)?;
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+        let config = config(kubeconfig).await?;
         let port = config
             .cluster_url
             .port_u16()
@@ -41,7 +40,7 @@ impl Cluster {
         let client = Client::try_from(config)?;
         let cluster = Self {
             services: namespaced(&client, "", "Service"),
-            slices: namespaced(&client, "discovery.k8s.io", "EndpointSlice"),
+            slices: slices(&client),
             client,
             port,
             loaded: 0,
@@ -151,6 +150,21 @@ impl Cluster {
             .await?;
         Ok(sent)
     }
+}
+
+async fn config(kubeconfig: &Path) -> anyhow::Result<Config> {
+    let read = Kubeconfig::read_from(kubeconfig)?;
+    Ok(Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?)
+}
+
+/// A client of the administrator, on the calling runtime.
+pub(crate) async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    Ok(Client::try_from(config(kubeconfig).await?)?)
+}
+
+/// The slices of the comparison.
+pub(crate) fn slices(client: &Client) -> Api<DynamicObject> {
+    namespaced(client, "discovery.k8s.io", "EndpointSlice")
 }
 
 fn resource(group: &str, kind: &str) -> ApiResource {

@@ -20,6 +20,8 @@ pub(crate) const RESTART: &str = "restart to in sync, rules already there";
 pub(crate) const LOWER_BOUND: &str = "the smallest change that the program can make";
 pub(crate) const LOWER_BOUND_CPU: &str =
     "the smallest change that the program can make, processor time";
+pub(crate) const WATCHED: &str = "one changed slice, until a bare watcher has the event";
+pub(crate) const BEYOND_WATCHED: &str = "one changed slice, less what a bare watcher needs";
 pub(crate) const MEMORY: &str = "RssAnon";
 pub(crate) const GAP: &str = "longest gap in new connections, 1 kHz, during a full sync";
 
@@ -57,6 +59,8 @@ impl Kind {
 pub(crate) struct Change {
     pub(crate) kind: Kind,
     pub(crate) latency: Duration,
+    /// Time until a client that only watches had the event.
+    pub(crate) watched: Option<Duration>,
     pub(crate) processor_time: Duration,
 }
 
@@ -118,6 +122,16 @@ impl Figures {
             let sum: Duration = of_kind().map(|change| change.processor_time).sum();
             add(&kind.processor_time(), "ms", milliseconds(sum / count));
         }
+        let watched = || {
+            let changes = self.changes.iter();
+            changes.filter_map(|change| Some((change.latency, change.watched?)))
+        };
+        if watched().next().is_some() {
+            let alone = watched().map(|(_, watched)| milliseconds(watched));
+            add(WATCHED, "ms", median(alone.collect()));
+            let beyond = watched().map(|(all, watched)| milliseconds(all.saturating_sub(watched)));
+            add(BEYOND_WATCHED, "ms", median(beyond.collect()));
+        }
         if let Some(lower_bound) = self.lower_bound {
             add(LOWER_BOUND, "ms", lower_bound.took);
             add(
@@ -150,6 +164,7 @@ mod tests {
         let change = |latency, processor_time| Change {
             kind: Kind::Added,
             latency: Duration::from_millis(latency),
+            watched: Some(Duration::from_millis(1)),
             processor_time: Duration::from_millis(processor_time),
         };
         let figures = Figures {
@@ -162,6 +177,8 @@ mod tests {
         let value = |name: &str| outcome.value(name, Some(10), arm.name());
         assert_eq!(value(Kind::Added.name()), Some(2.0));
         assert_eq!(value(&Kind::Added.processor_time()), Some(10.0));
+        assert_eq!(value(WATCHED), Some(1.0));
+        assert_eq!(value(BEYOND_WATCHED), Some(1.0));
         assert_eq!(value(Kind::Removed.name()), None);
         assert_eq!(value(FIRST_SYNC), None);
     }

@@ -14,6 +14,7 @@ use weft_testkit::lab::Namespace;
 
 use crate::proxy::{
     arm::{Arm, Proxies},
+    bare_watcher::BareWatcher,
     cluster::Cluster,
     figures::{Change, Figures, FirstSync, Kind},
     lower_bound,
@@ -30,8 +31,8 @@ pub(crate) const SAMPLE: u32 = 20;
 /// Time after which a change counts as lost and the comparison fails.
 const CHANGE_LIMIT: Duration = Duration::from_secs(120);
 
-/// First number of the Services that are added.
-const ADDED: u32 = 30_000;
+/// First number of the Services that are added, beyond those that are there from the start.
+pub(crate) const ADDED: u32 = 61_000;
 
 /// A proxy whose first sync takes longer than this is not started again: it would take as long once
 /// more.
@@ -44,6 +45,7 @@ const ROUNDS: u32 = 3;
 pub(crate) struct Setting {
     pub(crate) runtime: Runtime,
     pub(crate) cluster: Cluster,
+    pub(crate) watcher: BareWatcher,
     pub(crate) programs: Programs,
     pub(crate) proxies: Proxies,
     pub(crate) kubeconfig: PathBuf,
@@ -201,7 +203,8 @@ impl Trial {
             let service = Service(self.size / changes * round + self.size / 4);
             for side in [Side::B, Side::A] {
                 let write = || setting.change(service, side);
-                self.measure(Kind::Changed, service, Answer::From(side), proxy, write)?;
+                let answer = Answer::From(side);
+                self.measure(Kind::Changed, service, answer, proxy, setting, write)?;
             }
             if began.elapsed() > budget && round + 1 >= ROUNDS {
                 break;
@@ -212,9 +215,10 @@ impl Trial {
             let service = Service(ADDED + self.added);
             self.added += 1;
             let add = || setting.runtime.block_on(setting.cluster.add(service));
-            self.measure(Kind::Added, service, Answer::From(Side::A), proxy, add)?;
+            let answer = Answer::From(Side::A);
+            self.measure(Kind::Added, service, answer, proxy, setting, add)?;
             let remove = || setting.runtime.block_on(setting.cluster.remove(service));
-            self.measure(Kind::Removed, service, Answer::None, proxy, remove)?;
+            self.measure(Kind::Removed, service, Answer::None, proxy, setting, remove)?;
             let remove = setting.cluster.remove_slice(service);
             setting.runtime.block_on(remove)?;
             proxy.wait_until_quiet(CHANGE_LIMIT)?;
@@ -234,6 +238,7 @@ impl Trial {
         service: Service,
         expected: Answer,
         proxy: &mut Proxy,
+        setting: &Setting,
         write: impl FnOnce() -> anyhow::Result<Instant>,
     ) -> anyhow::Result<()> {
         let before = proxy.processor_time()?;
@@ -244,9 +249,15 @@ impl Trial {
         let seen = seen.map_err(|_| anyhow!("the probe thread panicked"))?;
         let seen = seen.with_context(|| format!("{}: {}", self.arm.name(), kind.name()))?;
         proxy.wait_until_quiet(CHANGE_LIMIT)?;
+        let sent = sent?;
+        let watched = match kind {
+            Kind::Changed => setting.watcher.latency(&service.slice_name(), sent),
+            Kind::Added | Kind::Removed => None,
+        };
         self.figures.changes.push(Change {
             kind,
-            latency: seen.saturating_duration_since(sent?),
+            latency: seen.saturating_duration_since(sent),
+            watched,
             processor_time: proxy.processor_time()?.saturating_sub(before),
         });
         Ok(())
