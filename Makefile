@@ -21,7 +21,7 @@ deny: ## check licences, sources and bans of dependencies with cargo-deny; advis
 endurance: ## the long end-to-end runs: half a minute without API server, everything rootless, 90 s of changes and crashes
 	@cargo xtask endurance
 
-bench: ## run the benchmarks; PART=runtime for one crate, QUICK=1 to see only that they run
+bench: ## run the benchmarks; PART=runtime or PART=proxy for some, QUICK=1 to see only that they run
 	@PART=$(PART) QUICK=$(QUICK) cargo xtask bench
 
 conformance: ## compare with the real kube-apiserver, kube-proxy and others (needs Go, root); PART=proxy for one, QUICK=1 for what CI does, CCM=path for a real Hetzner CCM

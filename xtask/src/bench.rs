@@ -25,6 +25,11 @@ impl Benchmark {
         &self.target
     }
 
+    /// True if it belongs to this part: `proxy` and `nftables` both name `proxy-nftables`.
+    fn is_of(&self, part: &str) -> bool {
+        self.target == part || self.target.split('-').any(|word| word == part)
+    }
+
     fn run(&self, quick: bool, out: &Path) -> anyhow::Result<()> {
         let mut command = build(quick);
         command.args(["--bench", &self.target]);
@@ -104,7 +109,7 @@ fn chosen(request: &Request) -> anyhow::Result<Vec<Benchmark>> {
         .iter()
         .map(|known| known.part().to_owned())
         .collect();
-    benchmarks.retain(|benchmark| benchmark.part() == part);
+    benchmarks.retain(|benchmark| benchmark.is_of(part));
     if benchmarks.is_empty() {
         bail!(
             "no benchmark called {part}; there are: {}",
@@ -147,4 +152,27 @@ struct Package {
 struct Target {
     name: String,
     kind: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_a_benchmark_or_all_that_have_it_in_their_names() {
+        let chosen = |part: &str| {
+            let names = ["ipam", "nftables", "proxy-iptables", "proxy-nftables"];
+            let all = names.map(|name| Benchmark {
+                target: name.to_owned(),
+            });
+            let chosen = all.into_iter().filter(|benchmark| benchmark.is_of(part));
+            let names: Vec<String> = chosen.map(|benchmark| benchmark.target).collect();
+            names.join(" ")
+        };
+        assert_eq!(chosen("proxy"), "proxy-iptables proxy-nftables");
+        assert_eq!(chosen("nftables"), "nftables proxy-nftables");
+        assert_eq!(chosen("proxy-nftables"), "proxy-nftables");
+        assert_eq!(chosen("ipam"), "ipam");
+        assert_eq!(chosen("prox"), "");
+    }
 }
