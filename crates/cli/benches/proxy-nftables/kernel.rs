@@ -53,7 +53,7 @@ impl Reports {
         self.fronts.lock().unwrap().push((key, None));
     }
 
-    /// Time at which the last of all fronts was reported. Waits: the listener may be behind.
+    /// Time of the report of the last of all fronts. Waits: the listener may be behind.
     pub(crate) fn all_seen(&self) -> SystemTime {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! Times of each change: sent to the proxy, and committed by the kernel.
+//! Times of each change: sent to the proxy, and committed to the kernel.
 
 use std::{
     collections::HashMap,

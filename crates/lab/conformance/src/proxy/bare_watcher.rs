@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs on a thread of its own until the program ends.
 pub(crate) struct BareWatcher {
-    /// Time at which the last event of each slice arrived.
+    /// Arrival of the last event of each slice.
     arrivals: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
