@@ -23,6 +23,7 @@ use crate::{images, process, workspace};
 pub(super) fn install_weft(
     settings: &Settings,
     former: Option<&Former>,
+    metrics: Metrics,
     directory: &Path,
     kubectl: &Kubectl<'_>,
 ) -> anyhow::Result<()> {
@@ -47,7 +48,7 @@ pub(super) fn install_weft(
     let kustomization = overlay.join("kustomization.yaml");
     let content = match former {
         Some(_) => overlay_of_former(),
-        None => overlay_of(settings),
+        None => overlay_of(settings, metrics),
     };
     fs::write(&kustomization, content.to_string())
         .with_context(|| format!("cannot write {}", kustomization.display()))?;
@@ -89,8 +90,17 @@ fn set_values(file: &Path, families: Families) -> anyhow::Result<()> {
     fs::write(file, changed).with_context(|| format!("cannot write {}", file.display()))
 }
 
+/// The addresses on which Weft's agents serve metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Metrics {
+    /// As in kube-proxy, which Kubernetes' tests expect.
+    Loopback,
+    /// By the component `deploy/monitoring`.
+    Node,
+}
+
 /// The overlay next to deploy/examples/cluster; JSON is YAML.
-fn overlay_of(settings: &Settings) -> Value {
+fn overlay_of(settings: &Settings, metrics: Metrics) -> Value {
     let mut patches = Vec::new();
     let mut daemon_set = |operations: Value| {
         patches.push(json!({
@@ -129,7 +139,10 @@ fn overlay_of(settings: &Settings) -> Value {
         "kind": "Kustomization",
         // Two controllers on one node would share its ports.
         "resources": [if settings.nodes == 1 { "../one-node" } else { "../cluster" }],
-        "components": ["../../monitoring", "../../dashboard"],
+        "components": match metrics {
+            Metrics::Loopback => &["../../dashboard"][..],
+            Metrics::Node => &["../../monitoring", "../../dashboard"],
+        },
         "configMapGenerator": [{
             "name": "weft-proxy",
             "namespace": "kube-system",
@@ -329,19 +342,17 @@ mod tests {
     use crate::cluster::settings::Network;
 
     #[test]
-    fn an_overlay_without_arguments_changes_nothing_but_adds_monitoring_and_the_live_page() {
-        let overlay = overlay_of(&Settings {
+    fn an_overlay_without_arguments_changes_nothing_but_adds_the_live_page() {
+        let settings = Settings {
             nodes: 3,
             network: Network::Weft,
             proxy_mode: ProxyMode::Nftables,
             families: Families::Dual,
             agents: Agents::Separate,
             cni: MainPlugin::Bridge,
-        });
+        };
+        let overlay = overlay_of(&settings, Metrics::Loopback);
         assert_eq!(overlay["patches"], json!([]));
-        assert_eq!(
-            overlay["components"],
-            json!(["../../monitoring", "../../dashboard"])
-        );
+        assert_eq!(overlay["components"], json!(["../../dashboard"]));
     }
 }

@@ -51,6 +51,7 @@ const SLICE: &str = r"\[sig-network\] (Services should (serve a basic endpoint f
 /// Parts of names that are left out of the wider set, with the reason.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("[Conformance]", "in the conformance set"),
+    ("[Feature:Ingress]", "needs an ingress controller"),
     ("[Serial]", "changes the cluster for all tests"),
     (
         "[Disruptive]",
@@ -58,7 +59,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     ("SCTP", "the kernel of the machine has no SCTP sockets"),
     ("[Feature:LoadBalancer]", "needs a cloud's load balancers"),
-    ("[Feature:Ingress]", "needs an ingress controller"),
     ("Netpol NetworkPolicy", "Weft has no NetworkPolicy"),
     ("Netpol [LinuxOnly]", "Weft has no NetworkPolicy"),
     ("NFAcct", "counters of kube-proxy's iptables mode"),

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    addons,
+    addons::{self, Metrics},
     cgroups::Cgroups,
     control_plane::ControlPlane,
     credentials,
@@ -175,7 +175,11 @@ impl Cluster {
             Job::Update { former, .. } => Some(former),
             _ => None,
         };
-        progress.step("installation", || cluster.install(former))?;
+        let metrics = match &order.job {
+            Job::Alerts { .. } => Metrics::Node,
+            _ => Metrics::Loopback,
+        };
+        progress.step("installation", || cluster.install(former, metrics))?;
         progress.step("nodes ready", || cluster.wait_for_nodes())?;
         progress.step("DNS", || {
             cluster.kubectl().run(&[
@@ -206,7 +210,7 @@ impl Cluster {
     }
 
     /// Installs an earlier version of Weft if there is one, else this checkout's.
-    fn install(&self, former: Option<&Former>) -> anyhow::Result<()> {
+    fn install(&self, former: Option<&Former>, metrics: Metrics) -> anyhow::Result<()> {
         let settings = self.settings.clone();
         let kubectl = self.kubectl();
         Kubectl::wait_for("Nodes", || {
@@ -219,7 +223,9 @@ impl Cluster {
             kubectl.run(&["label", "node", &node.name(), &zone, "--overwrite"])?;
         }
         match settings.network {
-            Network::Weft => addons::install_weft(&settings, former, &self.directory, &kubectl)?,
+            Network::Weft => {
+                addons::install_weft(&settings, former, metrics, &self.directory, &kubectl)?;
+            }
             Network::KubeProxy => {
                 addons::install_kube_proxy(
                     &settings,
@@ -236,7 +242,13 @@ impl Cluster {
 
     /// Applies the manifests again, after a change of the settings.
     pub(super) fn reinstall(&self) -> anyhow::Result<()> {
-        addons::install_weft(&self.settings, None, &self.directory, &self.kubectl())
+        addons::install_weft(
+            &self.settings,
+            None,
+            Metrics::Loopback,
+            &self.directory,
+            &self.kubectl(),
+        )
     }
 
     /// Waits until the pods of Weft on every node are ready.
