@@ -24,7 +24,7 @@ use crate::object::{Owner, Pairs};
 pub struct Metadata<A: Default = Skipped> {
     /// The object's name, which keys made from it share. Not interned: hardly two objects have the
     /// same.
-    #[serde(deserialize_with = "not_interned")]
+    #[serde(deserialize_with = "SharedStr::deserialize_new")]
     pub name: SharedStr,
     /// The object's namespace.
     pub namespace: Option<SharedStr>,
@@ -72,20 +72,6 @@ impl<A: Default> Metadata<A> {
             })
             .collect()
     }
-}
-
-fn not_interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SharedStr, D::Error> {
-    struct Visitor;
-    impl de::Visitor<'_> for Visitor {
-        type Value = SharedStr;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string")
-        }
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<SharedStr, E> {
-            Ok(SharedStr::new(text))
-        }
-    }
-    deserializer.deserialize_str(Visitor)
 }
 
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use weft_host::nftables::{
     Batch, Change, Element, Nftables as Connection, TableChange, Value as Key,
 };
@@ -39,11 +40,11 @@ impl Changes {
     }
 }
 
-/// A change of one slice after the other, each of another Service.
+/// A change of one slice after the other. `slice` makes that of a round.
 pub(crate) fn one_by_one(
     count: usize,
     effort: Effort,
-    size: usize,
+    slice: impl Fn(usize, Mark) -> Value,
     cluster: &Cluster,
     testbed: &Testbed,
     proxy: &Proxy<'_>,
@@ -53,7 +54,7 @@ pub(crate) fn one_by_one(
         .map(|round| {
             let mark = cluster.mark();
             testbed.timeline.expect(mark);
-            let slice = objects::slice(round * 37 % size, Some(mark));
+            let slice = slice(round, mark);
             cluster.runtime.block_on(cluster.replace(slice));
             let took = testbed.timeline.wait(mark, PATIENCE);
             thread::sleep(effort.pause);
@@ -67,6 +68,11 @@ pub(crate) fn one_by_one(
         latencies,
         processor_time: milliseconds(used / count),
     }
+}
+
+/// Slices of which each is of another Service than the one before.
+pub(crate) fn of_other_services(size: usize) -> impl Fn(usize, Mark) -> Value {
+    move |round, mark| objects::slice(round * 37 % size, Some(mark))
 }
 
 /// Changes at a steady rate, whether followed or not. Returns latencies in milliseconds.

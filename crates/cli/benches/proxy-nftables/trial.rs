@@ -71,7 +71,14 @@ pub(crate) fn measure(
     let (proxy, first_gap) = start::first(&testbed, judge, report);
     proxy.wait_until_quiet();
     let calm = calm(effort, &testbed);
-    let ours = changes::one_by_one(effort.changes, effort, size, cluster, &testbed, &proxy);
+    let ours = changes::one_by_one(
+        effort.changes,
+        effort,
+        changes::of_other_services(size),
+        cluster,
+        &testbed,
+        &proxy,
+    );
 
     let ping = Ping::start(&testbed.namespace, DNS.into());
     let storm = changes::storm(effort, size, cluster, &testbed);
@@ -142,7 +149,14 @@ fn measure_peer(
     let mut proxy = Proxy::start(testbed, program, &[]);
     proxy.first_sync();
     proxy.wait_until_quiet();
-    let changes = changes::one_by_one(effort.peer_changes, effort, size, cluster, testbed, &proxy);
+    let changes = changes::one_by_one(
+        effort.peer_changes,
+        effort,
+        changes::of_other_services(size),
+        cluster,
+        testbed,
+        &proxy,
+    );
     // Its rules stay.
     proxy.stop();
     changes

@@ -37,8 +37,14 @@ impl Show {
         let token = Token::random().unwrap();
         let pages = Pages::new(board.clone()).control(control.clone(), token);
         // A test that starts the server again at the same address must find it free.
-        let address = ([127, 0, 0, 1], free_port()).into();
-        let server = DashboardServer::bind(pages, address, Reach::Loopback).unwrap();
+        // Another process may take it before this one does.
+        let (address, server) = (0..10)
+            .find_map(|_| {
+                let address = ([127, 0, 0, 1], free_port()).into();
+                let server = DashboardServer::bind(pages.clone(), address, Reach::Loopback);
+                server.ok().map(|server| (address, server))
+            })
+            .expect("ten ports in a row are taken");
         let url = server.url();
         let (stop, serving) = serve(server);
         let mut browser = Browser::open(chromium, &url, DESKTOP).await;

@@ -120,17 +120,27 @@ impl Serialize for SharedStr {
 
 impl<'de> Deserialize<'de> for SharedStr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = SharedStr;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<SharedStr, E> {
-                Ok(SharedStr::interned(text))
-            }
-        }
-        deserializer.deserialize_str(Visitor)
+        deserializer.deserialize_str(Text(Self::interned))
+    }
+}
+
+impl SharedStr {
+    /// Decodes a string that no other object has, such as a name: it is not interned.
+    pub fn deserialize_new<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Text(Self::new))
+    }
+}
+
+/// Visits a string without a copy.
+struct Text(fn(&str) -> SharedStr);
+
+impl de::Visitor<'_> for Text {
+    type Value = SharedStr;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<SharedStr, E> {
+        Ok((self.0)(text))
     }
 }
 

@@ -166,16 +166,11 @@ impl FamilyLoop {
             return Ok(());
         }
         let started = Instant::now();
-        let (mut work, result) = if kind == SyncKind::Partial && work.is_short() {
+        let (mut work, result) = tokio::task::spawn_blocking(move || {
             let result = work.sync(kind, now);
             (work, result)
-        } else {
-            tokio::task::spawn_blocking(move || {
-                let result = work.sync(kind, now);
-                (work, result)
-            })
-            .await?
-        };
+        })
+        .await?;
         let took = started.elapsed();
         self.report_quarantine(&mut work);
         let summary = match &result {

@@ -1,9 +1,8 @@
 //! A backend that takes the place of another: what the other wrote goes after our first sync that
 //! worked, and not before.
 
-use std::{collections::BTreeSet, thread};
+use std::thread;
 
-use weft_model::ObjectKey;
 use weft_nftables::IN_FLIGHT;
 use weft_proxy::{
     AuditReport, Backend, Desired, ReadBudget, Scope, Settings, SyncError, SyncReport,
@@ -39,15 +38,6 @@ impl FirstSync {
 }
 
 impl Backend for FirstSync {
-    fn is_short(
-        &self,
-        desired: &Desired,
-        settings: &Settings,
-        changed: &BTreeSet<ObjectKey>,
-    ) -> bool {
-        self.backend.is_short(desired, settings, changed)
-    }
-
     fn sync(
         &mut self,
         desired: &Desired,

@@ -325,6 +325,7 @@ impl ProxyMetrics {
             self.mode.writes_failed(family, refused);
         }
         self.mode.synced(family, report);
+        self.begin_repairs(family, report);
         let missing = report.without_local_endpoints;
         for (traffic_policy, count) in [
             ("internal", missing.internal),
@@ -364,6 +365,21 @@ impl ProxyMetrics {
             self.mode.partial_sync_failed(family);
         }
         self.own.consecutive_failures.get_or_create(&labels).inc();
+    }
+
+    /// Exposes the counters of repairs before there is one: `increase` in an alert rule does not see
+    /// a series that begins above zero.
+    fn begin_repairs(&self, family: IpFamily, report: &SyncReport) {
+        let by_rules = report.rules.iter().map(|(table, _)| *table);
+        let by_elements = report.elements.is_some().then_some(weft_nftables::TABLE);
+        for table in by_rules.chain(by_elements) {
+            let labels = TableLabels::of(table, family);
+            self.own.repaired_chains.get_or_create(&labels).inc_by(0);
+        }
+        if report.elements.is_some() {
+            let elements = &self.own.repaired_elements;
+            elements.get_or_create(&label(family)).inc_by(0);
+        }
     }
 
     /// Sets the number of quarantined Services, and counts those added by this sync.

@@ -96,14 +96,6 @@ impl SyncState {
         }
     }
 
-    /// True if the next partial sync may run on a thread that must not block.
-    pub(crate) fn is_short(&self) -> bool {
-        self.quarantine.held().len() == 0
-            && self
-                .backend
-                .is_short(&self.desired, &self.settings, &self.pending)
-    }
-
     pub(crate) fn sync(
         &mut self,
         kind: SyncKind,

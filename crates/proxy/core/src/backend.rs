@@ -27,17 +27,6 @@ pub enum Scope<'a> {
 
 /// Programs Services into a kernel, for one family.
 pub trait Backend: Send {
-    /// True if a partial sync of these Services takes well under a millisecond: then it needs no
-    /// thread that may block, and two switches between threads would cost more than the sync.
-    fn is_short(
-        &self,
-        _desired: &Desired,
-        _settings: &Settings,
-        _changed: &BTreeSet<ObjectKey>,
-    ) -> bool {
-        false
-    }
-
     /// Makes the kernel's rules match `desired`.
     ///
     /// A partial sync that fails is followed by a full one at once, so an error means that the full

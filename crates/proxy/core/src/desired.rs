@@ -8,9 +8,8 @@ use crate::Service;
 
 /// All Services of one family that should be served.
 ///
-/// Changes find their Service by its hash: a search tree compares some thirty names at 50,000
-/// Services, each in a place of its own in memory, and so a change took longer the larger the cluster
-/// was. Iteration sorts, except [`unordered`](Self::unordered).
+/// A hash map, because a search for one Service then costs the same in a cluster of any size. Iteration
+/// sorts, except [`unordered`](Self::unordered).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired(HashMap<ObjectKey, Arc<Service>>);
 

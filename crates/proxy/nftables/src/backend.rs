@@ -29,11 +29,6 @@ use crate::{
     writer::{CHUNK, Failure, Unused, Writer},
 };
 
-/// The most Services, and endpoints before and after together, of a sync that counts as short. It takes
-/// some 25 µs for a Service and less than a microsecond for an endpoint.
-const SHORT_SERVICES: usize = 8;
-const SHORT_ENDPOINTS: usize = 512;
-
 /// Programs Services as elements of nftables maps, for one family.
 #[derive(Debug)]
 pub struct Nftables<K> {
@@ -345,26 +340,6 @@ impl<K: Kernel> Nftables<K> {
 }
 
 impl<K: Kernel> Backend for Nftables<K> {
-    fn is_short(
-        &self,
-        desired: &Desired,
-        settings: &Settings,
-        changed: &BTreeSet<ObjectKey>,
-    ) -> bool {
-        let Some(known) = &self.known else {
-            return false;
-        };
-        if known.state.settings != *settings || changed.len() > SHORT_SERVICES {
-            return false;
-        }
-        let endpoints = |key: &ObjectKey| {
-            let written = known.state.services.get(key).map(|known| &known.service);
-            let both = desired.get(key).into_iter().chain(written);
-            both.map(|service| service.endpoint_count()).sum::<usize>()
-        };
-        changed.iter().map(endpoints).sum::<usize>() <= SHORT_ENDPOINTS
-    }
-
     fn sync(
         &mut self,
         desired: &Desired,

@@ -285,6 +285,46 @@ fn series_with_labels_appear_when_they_are_used_and_packets_where_they_are_count
 }
 
 #[test]
+fn counters_of_repairs_are_there_after_the_first_sync() {
+    for (mode, expected) in [
+        (
+            Mode::Iptables,
+            &[
+                "weft_proxy_repaired_chains_total{table=\"filter\",ip_family=\"IPv4\"} 0",
+                "weft_proxy_repaired_chains_total{table=\"nat\",ip_family=\"IPv4\"} 0",
+            ][..],
+        ),
+        (
+            Mode::Nftables,
+            &[
+                "weft_proxy_repaired_chains_total{table=\"weft\",ip_family=\"IPv4\"} 0",
+                "weft_proxy_repaired_elements_total{ip_family=\"IPv4\"} 0",
+            ],
+        ),
+    ] {
+        let mut registry = Registry::default();
+        let metrics = ProxyMetrics::register(&mut registry, mode, Arc::new(()));
+        let rules = RuleCount::default();
+        let report = match mode {
+            Mode::Iptables => SyncReport {
+                rules: vec![("filter", rules), ("nat", rules)],
+                ..SyncReport::default()
+            },
+            Mode::Nftables => SyncReport {
+                elements: Some(ElementCount::default()),
+                ..SyncReport::default()
+            },
+        };
+        metrics.sync_succeeded(IpFamily::V4, 2.5, &report);
+        let text = prometheus_text(&registry);
+        let is_repair = |line: &&str| line.starts_with("weft_proxy_repaired");
+        let mut found: Vec<&str> = text.lines().filter(is_repair).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
 fn a_sync_that_succeeds_ends_a_row_of_failures() {
     let mut registry = Registry::default();
     let metrics = ProxyMetrics::register(&mut registry, Mode::Iptables, Arc::new(()));

@@ -11,7 +11,7 @@ use weft_model::parse_sloppy;
 /// The first of an endpoint's `addresses`.
 ///
 /// An informer keeps every endpoint of the cluster: a list of strings for each would be two allocations
-/// and five times the memory.
+/// more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FirstAddress {
     /// The list is empty.
